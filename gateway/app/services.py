@@ -14,7 +14,9 @@ from gateway.people.api_keys import ApiKeys
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
+from gateway.services.backups import BackupService
 from gateway.services.caller import operator
+from gateway.services.config_writing import ConfigWriting
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
 from gateway.services.hooks import HookService
@@ -22,6 +24,7 @@ from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
+from gateway.services.models import ModelService
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
 from gateway.services.pairing import PairingService
@@ -30,6 +33,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.setup import SetupService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
@@ -38,6 +42,7 @@ from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 from gateway.services.zones import ZoneService
+from gateway.store.settings import keep_setup_state, setup_state
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -55,27 +60,28 @@ def services_of(gateway: Composition) -> OperatorServices:
     own, person_ids = gateway.trace_store, store.links.person_ids
     stores = TraceStores(home=gateway.home, own=own, engine=store.engine, person_ids=person_ids)
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
+    writing = ConfigWriting(
+        gateway.home,
+        config,
+        hide=gateway.reloading.hide,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+    )
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
         sessions=SessionService(store.session_edits, naming, gateway.history),
         chat=gateway.chat,
-        system=SystemService(
-            checkup=gateway.checkup,
-            usage=store.usage,
-            config=config,
-            naming=naming,
-            reload=partial(_reload, gateway),
-            privacy=gateway.privacy,
-            workers=gateway.cluster.workers,
-            holding=gateway.cluster.holding,
-        ),
+        system=_system_service(gateway, naming),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         schedules=_schedule_service(gateway, naming),
         hooks=_hook_service(gateway),
         mcp=_mcp_service(gateway, naming),
+        models=_model_service(gateway, writing),
+        backups=_backup_service(gateway),
+        setup=_setup_service(gateway, people, writing),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -87,6 +93,19 @@ def services_of(gateway: Composition) -> OperatorServices:
         personalities=PersonalityService(gateway.personalities),
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
         files=_file_service(gateway, naming),
+    )
+
+
+def _system_service(gateway: Composition, naming: Naming) -> SystemService:
+    return SystemService(
+        checkup=gateway.checkup,
+        usage=gateway.store.usage,
+        config=gateway.live,
+        naming=naming,
+        reload=partial(_reload, gateway),
+        privacy=gateway.privacy,
+        workers=gateway.cluster.workers,
+        holding=gateway.cluster.holding,
     )
 
 
@@ -155,6 +174,35 @@ def _mcp_service(gateway: Composition, naming: Naming) -> McpService:
         is_running=gateway.is_serving.is_set,
         tokens=gateway.store.mcp_tokens,
         naming=naming,
+    )
+
+
+def _model_service(gateway: Composition, writing: ConfigWriting) -> ModelService:
+    return ModelService(
+        config=gateway.live,
+        states=gateway.meter.states,
+        personalities=gateway.personalities,
+        hide=gateway.reloading.hide,
+        writing=writing,
+    )
+
+
+def _backup_service(gateway: Composition) -> BackupService:
+    url = gateway.config.store.url
+    return BackupService(gateway.home, None if url is None else url.get_secret_value())
+
+
+def _setup_service(gateway: Composition, people: PeopleService, writing: ConfigWriting) -> SetupService:
+    return SetupService(
+        home=gateway.home,
+        config=gateway.live,
+        people=people,
+        admission=gateway.admission,
+        operators=gateway.operators,
+        log=gateway.store.log,
+        writing=writing,
+        kept=partial(setup_state, gateway.store.engine),
+        keep=partial(keep_setup_state, gateway.store.engine),
     )
 
 

@@ -25,7 +25,8 @@ from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
 from gateway.agent.providers.trial import TRIAL_S, Offer, ask_once, offered, whole_address
 from gateway.config import OFFLINE, ModelConfig
 from gateway.config.file import CONFIG_NAME
-from gateway.config.values import WebAddress, zone_name
+from gateway.config.machine_zone import zone_of_machine
+from gateway.config.values import WebAddress
 from gateway.domain.personalities import Personalities
 from gateway.errors import ConfigError, FileError, ModelError
 from gateway.files.atomic import make_private_directory, sync_directory, write_atomically, write_new
@@ -50,8 +51,6 @@ _DEFAULT_MODELS = {"openai": "gpt-5.4-mini", "anthropic": "claude-sonnet-5"}
 _AFTER_FAILURE = ((False, "answer the questions about the model again"), (True, "keep the answers, and go on"))
 _SHOWN_MODELS = 20
 _SHOWN_CHARS = 80
-_CLOCK = Path("/etc/localtime")
-"""A link to the data of the machine's time zone, on Linux and macOS."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -312,18 +311,9 @@ def render_config(answers: Answers, key_file: str | None = None) -> str:
         f"  port: {answers.port}",
         "",
         "# Whose clock is meant in reminders, where a person has chosen none with /timezone.",
-        f"time_zone: {_zone_of_machine()}",
+        f"time_zone: {zone_of_machine()}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _zone_of_machine() -> str:
-    """The time zone that the machine's clock shows; UTC where it does not say which that is."""
-    _, _, name = str(_CLOCK.resolve()).rpartition("/zoneinfo/")
-    try:
-        return zone_name(name) if name and name != "Etc/UTC" else "UTC"
-    except ValueError:
-        return "UTC"
 
 
 def _model_lines(answers: Answers, key_file: str | None) -> list[str]:

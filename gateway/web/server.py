@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
 RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api", MCP_PATH, DASHBOARD_PATH)
-CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -311,8 +310,11 @@ class WebServer:
         ]
 
     async def _home(self, _request: Request) -> Response:
-        """To the chat, unless a channel brings a page of its own."""
-        return logged_in_page() if self._dashboard is None else RedirectResponse(CHAT_PATH, status_code=303)
+        """To the first page of the dashboard, unless a channel brings a page of its own."""
+        if self._dashboard is None:
+            return logged_in_page()
+        dashboard = await self._dashboard.application()
+        return RedirectResponse(await dashboard.first_page(), status_code=303)
 
     async def _show_login(self, request: Request) -> Response:
         next_path = _next_path(request.query_params.get("next", "/"))

@@ -41,7 +41,6 @@ class _Kind(Enum):
 
 _ABOUT: dict[_Kind, Literal["model", "base_url", "api_key"]] = {
     _Kind.KEY: "api_key",
-    _Kind.QUOTA: "api_key",
     _Kind.NOT_FOUND: "model",
     _Kind.CONNECTION: "base_url",
     _Kind.TIMEOUT: "base_url",

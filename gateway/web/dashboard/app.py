@@ -15,7 +15,7 @@ from gateway.errors import EthosError, MemoryUnavailable, NotOffered
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https, login_again
 from gateway.web.dashboard.page import BASE, all_pages
-from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
+from gateway.web.dashboard.page_context import MOMENT, SETUP, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
 from gateway.web.pages import broken_off, login_page
 
@@ -37,9 +37,10 @@ class Dashboard:
         self.context = PageContext(auth, key, sources)
         self._held_forms = asyncio.Semaphore(MAX_HELD_FORMS)
         pages = all_pages()
+        home = next(page.path for page in pages if page.name != "setup")
         self._inside = Starlette(
             routes=[
-                Route("/", lambda _request: RedirectResponse(pages[0].path, status_code=303)),
+                Route("/", lambda _request: RedirectResponse(home, status_code=303)),
                 Route("/events", self._events),
                 Route("/theme", self.context.form_handler(self._choose_theme), methods=["POST"]),
                 *(route for page in pages for route in page.routes(self.context)),
@@ -60,6 +61,7 @@ class Dashboard:
         request = Request(scope, receive) if scope["type"] == "http" else None
         if request is not None and _is_operator(request):
             scope[MOMENT] = self.context.live.mark()  # before anything is read that the page will show
+            scope[SETUP] = await self.context.services.setup.is_open()
         if request is None or not _is_form_of_a_browser(request):
             await self._operator_only(scope, receive, send)
         elif request.url.path == BASE + AGAIN_PATH:
@@ -86,6 +88,10 @@ class Dashboard:
         response = self.context.offer_again(request, held, action, session=session)
         self._auth.put_session(response, session, is_https=is_https(request.scope))
         return response
+
+    async def first_page(self) -> str:
+        """Where the operator begins: in the set-up while nothing is configured or it was begun, else in the chat."""
+        return f"{BASE}/setup" if await self.context.services.setup.leads() else f"{BASE}/chat"
 
     # ---- what is no page -------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from gateway.runtime.observe import Fact, Span, listening
 
 _log = structlog.get_logger(__name__)
 
-TOPICS = ("channels", "deliveries", "memory", "messages", "people", "traces", "usage")
+TOPICS = ("backups", "channels", "deliveries", "memory", "messages", "people", "traces", "usage")
 MAX_READERS = 256
 HEARTBEAT_S = 25.0
 # A busy gateway changes all the time, and a person does not read faster.

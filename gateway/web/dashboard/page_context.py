@@ -23,12 +23,15 @@ from gateway.web.auth import PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, all_pages
+from gateway.web.dashboard.typed_secrets import TypedSecrets
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 from gateway.web.pages import templates
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
 """In the scope of a request: when it came, as `Live.mark` says it."""
+SETUP = "dashboard.setup"
+"""In the scope of a request: whether the navigation has the set-up."""
 THEMES = ("light", "dark")
 
 Trail = Sequence[tuple[str, str]]
@@ -63,6 +66,7 @@ class PageContext:
         caller: as whom the services are asked.
         live: tells open pages what has changed; a page that changes something says so there.
         sign_ins: the browsers that are signed in.
+        typed_secrets: of forms that come back with what was typed.
     """
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
@@ -74,6 +78,7 @@ class PageContext:
         self.caller: Caller = operator("dashboard")
         self.live = Live(sources.tell_topics)
         self.sign_ins = auth.sign_ins
+        self.typed_secrets = TypedSecrets()
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +157,9 @@ class PageContext:
         theme = request.cookies.get(THEME_COOKIE, "")
         here = request.url.path.removeprefix(BASE).strip("/").partition("/")[0]
         layout = {
-            "pages": all_pages(),
+            "pages": [
+                page for page in all_pages() if page.name != "setup" or request.scope.get(SETUP) or here == "setup"
+            ],
             "here": here,
             "address": _address(request, here),
             "theme": theme if theme in THEMES else "",
