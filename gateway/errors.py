@@ -42,6 +42,7 @@ A message of ours names what to do next. No message holds a secret.
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 
 class EthosError(Exception):
@@ -124,7 +125,13 @@ class PermanentSendError(SendError):
 
 
 class ModelError(EthosError):
-    """The model gave no usable answer."""
+    """The model gave no usable answer.
+
+    Attributes:
+        about: the key of its configuration that is most likely wrong, where it is one.
+    """
+
+    about: Literal["model", "base_url", "api_key"] | None = None
 
 
 class ModelUnavailable(ModelError):

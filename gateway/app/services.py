@@ -15,7 +15,9 @@ from gateway.people.api_keys import ApiKeys
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
+from gateway.services.backups import BackupService
 from gateway.services.caller import operator
+from gateway.services.config_writing import ConfigWriting
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
 from gateway.services.hooks import HookService
@@ -23,6 +25,7 @@ from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
+from gateway.services.models import ModelService
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
 from gateway.services.pairing import PairingService
@@ -32,6 +35,7 @@ from gateway.services.personalities import PersonalityService
 from gateway.services.repairs import RepairService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.setup import SetupService
 from gateway.services.sign_ins import SignInService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
@@ -42,7 +46,7 @@ from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 from gateway.services.zones import ZoneService
-from gateway.store.settings import FindingsAside
+from gateway.store.settings import FindingsAside, keep_setup_state, setup_state
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -62,22 +66,20 @@ def services_of(gateway: Composition) -> OperatorServices:
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     sessions = SessionService(store.session_edits, naming, gateway.history)
     deliveries = DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox)
+    writing = ConfigWriting(
+        gateway.home,
+        config,
+        hide=gateway.reloading.hide,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+    )
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
         sessions=sessions,
         chat=gateway.chat,
         talks=_talk_service(gateway, sessions),
-        system=SystemService(
-            checkup=gateway.checkup,
-            usage=store.usage,
-            config=config,
-            naming=naming,
-            reload=partial(_reload, gateway),
-            privacy=gateway.privacy,
-            workers=gateway.cluster.workers,
-            holding=gateway.cluster.holding,
-        ),
+        system=_system_service(gateway, naming),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=deliveries,
         repairs=RepairService(partial(ground_of, gateway, deliveries), FindingsAside(store.engine)),
@@ -85,6 +87,9 @@ def services_of(gateway: Composition) -> OperatorServices:
         schedules=_schedule_service(gateway, naming),
         hooks=_hook_service(gateway),
         mcp=_mcp_service(gateway, naming),
+        models=_model_service(gateway, writing),
+        backups=_backup_service(gateway),
+        setup=_setup_service(gateway, people, writing),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -108,6 +113,19 @@ def _talk_service(gateway: Composition, sessions: SessionService) -> TalkService
         talks=gateway.store.talks,
         meter=gateway.meter,
         config=gateway.live,
+    )
+
+
+def _system_service(gateway: Composition, naming: Naming) -> SystemService:
+    return SystemService(
+        checkup=gateway.checkup,
+        usage=gateway.store.usage,
+        config=gateway.live,
+        naming=naming,
+        reload=partial(_reload, gateway),
+        privacy=gateway.privacy,
+        workers=gateway.cluster.workers,
+        holding=gateway.cluster.holding,
     )
 
 
@@ -176,6 +194,35 @@ def _mcp_service(gateway: Composition, naming: Naming) -> McpService:
         is_running=gateway.is_serving.is_set,
         tokens=gateway.store.mcp_tokens,
         naming=naming,
+    )
+
+
+def _model_service(gateway: Composition, writing: ConfigWriting) -> ModelService:
+    return ModelService(
+        config=gateway.live,
+        states=gateway.meter.states,
+        personalities=gateway.personalities,
+        hide=gateway.reloading.hide,
+        writing=writing,
+    )
+
+
+def _backup_service(gateway: Composition) -> BackupService:
+    url = gateway.config.store.url
+    return BackupService(gateway.home, None if url is None else url.get_secret_value())
+
+
+def _setup_service(gateway: Composition, people: PeopleService, writing: ConfigWriting) -> SetupService:
+    return SetupService(
+        home=gateway.home,
+        config=gateway.live,
+        people=people,
+        admission=gateway.admission,
+        operators=gateway.operators,
+        log=gateway.store.log,
+        writing=writing,
+        kept=partial(setup_state, gateway.store.engine),
+        keep=partial(keep_setup_state, gateway.store.engine),
     )
 
 

@@ -20,6 +20,7 @@ from gateway.cli import (
     keys,
     mcp,
     memory,
+    models,
     opening,
     people,
     personalities,
@@ -74,6 +75,7 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(mcp.app, name="mcp")
+app.add_typer(models.app, name="models")
 app.add_typer(skills.app, name="skills")
 app.add_typer(hooks.app, name="hooks")
 app.add_typer(plugins.app, name="plugins")

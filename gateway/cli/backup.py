@@ -31,18 +31,17 @@ async def backup(
 ) -> None:
     """Save everything in one file, as a data directory for one machine; the gateway may go on running."""
     from gateway.cli.data import configured_database
-    from gateway.files.last_backup import note_backup
-    from gateway.ops.backup.taking import take_backup
+    from gateway.ops.backup.making import make_backup
 
     home = data_directory()
-    url, copy = configured_database(home).url, None
-    if url is not None:
-        from gateway.ops.moving import copy_of_server
-        from gateway.ops.privacy.home import has_memory_files
-
-        copy = copy_of_server(url.get_secret_value(), lambda _table, _rows: None, has_memory=has_memory_files(home))
-    taken = await take_backup(home, file or Path(), with_secrets=with_secrets, keep=keep, copy=copy)
-    note_backup(home, taken.path)
+    url = configured_database(home).url
+    taken = await make_backup(
+        home,
+        file or Path(),
+        url=None if url is None else url.get_secret_value(),
+        with_secrets=with_secrets,
+        keep=keep,
+    )
     if as_json:
         print_json(asdict(taken))
         return

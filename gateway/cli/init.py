@@ -22,10 +22,11 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 from rich.console import Console
 
 from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
-from gateway.agent.providers.trial import TRIAL_S, ask_once, model_names
+from gateway.agent.providers.trial import TRIAL_S, Offer, ask_once, offered, whole_address
 from gateway.config import OFFLINE, ModelConfig
 from gateway.config.file import CONFIG_NAME
-from gateway.config.values import WebAddress, zone_name
+from gateway.config.machine_zone import zone_of_machine
+from gateway.config.values import WebAddress
 from gateway.domain.personalities import Personalities
 from gateway.errors import ConfigError, FileError, ModelError
 from gateway.files.atomic import make_private_directory, sync_directory, write_atomically, write_new
@@ -50,8 +51,6 @@ _DEFAULT_MODELS = {"openai": "gpt-5.4-mini", "anthropic": "claude-sonnet-5"}
 _AFTER_FAILURE = ((False, "answer the questions about the model again"), (True, "keep the answers, and go on"))
 _SHOWN_MODELS = 20
 _SHOWN_CHARS = 80
-_CLOCK = Path("/etc/localtime")
-"""A link to the data of the machine's time zone, on Linux and macOS."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -169,21 +168,15 @@ class _Questions:
 
     def _reached(self, address: str) -> tuple[str, Sequence[str]]:
         """The address with the `/v1` that it lacks, and the models that the server offers there."""
-        is_whole = urlsplit(address).path.strip("/") != ""
-        candidates = (address,) if is_whole else (f"{address.rstrip('/')}/v1", address)
+        found = Offer(base_url=whole_address(address), models=None)
         if self._environment is not None:
-            for candidate in candidates:
-                names = asyncio.run(model_names(candidate))
-                if names is not None:
-                    self._say_completed(address, candidate)
-                    return candidate, names
-            self._say("  The server does not list its models.")
-        self._say_completed(address, candidates[0])
-        return candidates[0], ()
-
-    def _say_completed(self, address: str, completed: str) -> None:
-        if completed != address:
-            self._say(f"  The address is taken as {completed}")
+            with contextlib.suppress(ModelError):  # the question to the model itself says what is wrong
+                found = asyncio.run(offered("openai", address, None))
+            if found.models is None:
+                self._say("  The server does not list its models.")
+        if found.base_url != address:
+            self._say(f"  The address is taken as {found.base_url}")
+        return found.base_url or address, found.models or ()
 
     def _ask_name(self, default: str, offered: Sequence[str]) -> str:
         for number, name in enumerate(offered[:_SHOWN_MODELS], 1):
@@ -318,18 +311,9 @@ def render_config(answers: Answers, key_file: str | None = None) -> str:
         f"  port: {answers.port}",
         "",
         "# Whose clock is meant in reminders, where a person has chosen none with /timezone.",
-        f"time_zone: {_zone_of_machine()}",
+        f"time_zone: {zone_of_machine()}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _zone_of_machine() -> str:
-    """The time zone that the machine's clock shows; UTC where it does not say which that is."""
-    _, _, name = str(_CLOCK.resolve()).rpartition("/zoneinfo/")
-    try:
-        return zone_name(name) if name and name != "Etc/UTC" else "UTC"
-    except ValueError:
-        return "UTC"
 
 
 def _model_lines(answers: Answers, key_file: str | None) -> list[str]:

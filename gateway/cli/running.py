@@ -121,6 +121,8 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
         typer.echo(f"Web page: {_web_address(gateway, home)}", err=True)
+        if not loaded.path.exists():
+            typer.echo("Set up:   open the page; it leads through a model, a channel and a backup", err=True)
         typer.echo(f"Model:    {_model_told(home, config)}", err=True)
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
         if await gateway.lacks_owner():
@@ -144,8 +146,9 @@ def _model_told(home: Path, config: Config) -> str:
     from gateway.config.file import CONFIG_NAME
 
     if config.model == OFFLINE:
-        init = "ethos init --force" if (home / CONFIG_NAME).exists() else "ethos init"
-        return f"offline demo model (understands a few sentences); connect a real one: `{init}`"
+        is_new = not (home / CONFIG_NAME).exists()
+        way = "`ethos init`, or the page" if is_new else "`ethos models add`, or the page Models"
+        return f"offline demo model (understands a few sentences); connect a real one: {way}"
     return config.model
 
 

@@ -13,6 +13,9 @@ from gateway.protocols import AuthenticatesOperator, ChannelAdapter
 class Operators:
     """The operator's accounts on the channels that there are now."""
 
+    NAMELESS = "Operator"
+    """Their name for people, until they say one."""
+
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         self._asked: Mapping[str, ChannelAdapter] | None = None
@@ -53,7 +56,7 @@ class Operators:
     async def join(self, identities: Identities, *, on_local: bool = False) -> None:
         """Make them one person; the account on the local channel only once it is used."""
         accounts = self.accounts() if on_local else _accounts(self._channels.configured.values())
-        keys = [(account, "Operator") for account in sorted(accounts)]
+        keys = [(account, self.NAMELESS) for account in sorted(accounts)]
         if keys:
             await identities.ensure_joined(keys, via="operator")
 

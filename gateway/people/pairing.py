@@ -115,6 +115,7 @@ class Pairing:
         self._tries = tries
         self._now = now
         self._told: OrderedDict[str, datetime] = OrderedDict()
+        self._offered: str | None = None  # in memory only; the database has its hash
         self.lock = asyncio.Lock()
         """To be held from a decision to its commit, so that the limits hold however many write at once."""
 
@@ -268,7 +269,19 @@ class Pairing:
         code = new_code()
         change = OfferOwner(code_hash=hash_code(code, self._pepper()), expires_at=self._now() + CODE_LIFETIME)
         await self._store.change(change)
+        self._offered = code
         return code
+
+    async def standing_owner_code(self) -> str | None:
+        """The code that was offered last, if that was here and it is still good."""
+        if self._offered is None:
+            return None
+        offered = await self._store.owner_code(self._now())
+        return (
+            self._offered
+            if offered is not None and is_same(hash_code(self._offered, self._pepper()), offered)
+            else None
+        )
 
     async def write_down(self, account: str, label: str) -> Sequence[str]:
         """Give an owner a user id, where there is none yet; returns all accounts of that owner."""

@@ -111,6 +111,11 @@ def known_zone(name: str) -> str:
     raise UnknownZone(f"{name[:60]!r} is no time zone{hint}")
 
 
+def zone_names() -> list[str]:
+    """The names of all zones that this machine knows; the first call blocks for a tenth of a second."""
+    return sorted(_known().values())
+
+
 def _spelled_like(name: str) -> list[str]:
     """Names of zones, at most three: the same in other letters, of that city, or spelled nearly so."""
     wanted = _folded(name)

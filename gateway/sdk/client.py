@@ -13,6 +13,7 @@ from gateway.sdk.files import Files
 from gateway.sdk.hooks import Hooks
 from gateway.sdk.in_process import App, sender_to_app
 from gateway.sdk.keys import Keys
+from gateway.sdk.language_models import Models
 from gateway.sdk.mcp import Mcp
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
@@ -77,6 +78,7 @@ class Client(Generic[S]):
         self.schedules: Schedules[S] = Schedules(sender)
         self.hooks: Hooks[S] = Hooks(sender)
         self.mcp: Mcp[S] = Mcp(sender)
+        self.models: Models[S] = Models(sender)
         self.skills: Skills[S] = Skills(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)

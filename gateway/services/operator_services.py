@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.services.approvals import ApprovalService
+from gateway.services.backups import BackupService
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService
@@ -13,6 +14,7 @@ from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
 from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
+from gateway.services.models import ModelService
 from gateway.services.naming import Naming
 from gateway.services.pairing import PairingService
 from gateway.services.people import PeopleService
@@ -21,6 +23,7 @@ from gateway.services.personalities import PersonalityService
 from gateway.services.repairs import RepairService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.setup import SetupService
 from gateway.services.sign_ins import SignInService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
@@ -49,6 +52,9 @@ class OperatorServices:
     schedules: ScheduleService
     hooks: HookService
     mcp: McpService
+    models: ModelService
+    backups: BackupService
+    setup: SetupService
     skills: SkillService
     traces: TraceService
     trace_transfer: TraceTransferService

@@ -78,6 +78,15 @@ class PairingService:
         caller.refuse_keys()
         return wire.OwnerCode(code=await self._pairing.offer_owner(), valid_s=CODE_LIFETIME.total_seconds())
 
+    async def shown_owner_code(self, caller: Caller) -> str:
+        """The code of `owner_code` that is good still, or else a new one, for a page that is looked at again and again.
+
+        Raises:
+            NotAllowed: as `owner_code`.
+        """
+        caller.refuse_keys()
+        return await self._pairing.standing_owner_code() or (await self.owner_code(caller)).code
+
     async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:
         async with self._pairing.lock:
             decision = await self.decision(caller, who, is_yes=is_yes, role=role)

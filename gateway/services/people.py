@@ -13,7 +13,7 @@ from gateway.domain.sessions import LOCAL
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
-from gateway.people.identity.file import Account, check_key
+from gateway.people.identity.file import Account, check_key, clean_label
 from gateway.people.identity.identities import Identities, User
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, LinkStore, NotLinked
@@ -22,7 +22,7 @@ from gateway.people.operators import Operators
 from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
-from gateway.services.caller import Caller, NotFound, NotNamed, Refused
+from gateway.services.caller import Caller, Malformed, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
 from gateway.store.people import Grant, PersonRecord, SqlPeople
 
@@ -220,6 +220,44 @@ class PeopleService:
         others = (owners | await self._operators.in_use(self._identities)) - set(accounts)
         if others <= set(await self._leaving(others)):
             raise Refused("this is the last owner; make somebody else an owner first")
+
+    async def operator(self, caller: Caller) -> wire.Person | None:
+        """The operator; None before they have talked or said their name.
+
+        Raises:
+            NotAllowed: it is the operator's only.
+        """
+        caller.refuse_keys()
+        accounts = await self._operator_accounts()
+        return await self._person(accounts[0].user_id) if accounts else None
+
+    async def name_operator(self, caller: Caller, name: str) -> wire.Person:
+        """Say what the operator is called, whose accounts are one person's.
+
+        Raises:
+            NotAllowed: it is the operator's only.
+            Malformed: it is no name.
+        """
+        caller.refuse_keys()
+        if not clean_label(name):
+            raise Malformed("it is empty", {"name": "it is empty"})
+        await self._operators.join(self._identities, on_local=True)
+        accounts = await self._operator_accounts()
+        await self._identities.rename([one.key for one in accounts], name)
+        self._changed()
+        return await self._person(accounts[0].user_id)
+
+    async def link_operator(self, caller: Caller, account: str) -> wire.LinkResult:
+        """Make the operator and the person with this account one; raises as `link`."""
+        caller.refuse_keys()
+        await self._operators.join(self._identities, on_local=True)
+        accounts = await self._operator_accounts()
+        return await self.link(caller, accounts[0].user_id, account, is_one_kept=True)
+
+    async def _operator_accounts(self) -> Sequence[Account]:
+        own = self._operators.accounts()
+        found = [one for user in await self._identities.users() for one in user.accounts]
+        return [one for one in found if one.key in own]
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 

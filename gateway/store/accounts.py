@@ -10,6 +10,7 @@ from gateway.people.identity.file import (
     IdentityDocument,
     Move,
     check_key,
+    clean_label,
     empty_map,
     is_key,
     new_account,
@@ -92,6 +93,14 @@ class SqlAccounts:
             return _users_of(connection, (key,))[key] == user_id
 
         return await self._engine.write(work)
+
+    async def rename(self, keys: Collection[str], label: str) -> None:
+        def work(connection: Connection) -> None:
+            for key in sorted(keys):
+                name = clean_label(label) or clean_label(key)
+                connection.execute("UPDATE accounts SET label = ? WHERE key = ?", (name, key))
+
+        await self._engine.write(work)
 
     async def erase(self, user_ids: Collection[str]) -> None:
         def work(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What all workers of one database must have in common."""
+"""What all workers of one database must have in common, and how far the set-up in the browser has come."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gateway.store.engine import Connection, Engine
 _SECRET = "secret"  # noqa: S105 (a name)
 _WORKSPACES = "workspaces"
 _ASIDE = "aside:"
+_SETUP = "setup"
 _PUT = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _CLAIM = "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 _FORGET = f"DELETE FROM settings WHERE name = '{_SECRET}'"  # noqa: S608 (a constant)
@@ -58,6 +59,21 @@ async def settle_workspaces(engine: Engine, directory: str) -> str:
         return str(connection.execute("SELECT value FROM settings WHERE name = ?", (_WORKSPACES,)).fetchone()["value"])
 
     return await engine.write(work, alone=())
+
+
+async def setup_state(engine: Engine) -> str | None:
+    """What was kept of the set-up in the browser; None where nothing was. Raises as `Engine`."""
+    row = await engine.row("SELECT value FROM settings WHERE name = ?", (_SETUP,))
+    return None if row is None else str(row["value"])
+
+
+async def keep_setup_state(engine: Engine, state: str) -> None:
+    """Keep it in place of what was kept before; raises as `Engine`."""
+
+    def work(connection: Connection) -> None:
+        connection.execute(_PUT, (_SETUP, state))
+
+    await engine.write(work)
 
 
 async def check_still(engine: Engine, place: str, secret: bytes | None) -> None:

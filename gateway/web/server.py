@@ -67,7 +67,6 @@ RESERVED_PATHS = (
     *("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api"),
     *(MCP_PATH, OPENAI_PATH, DASHBOARD_PATH),
 )
-CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -312,9 +311,12 @@ class WebServer:
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]
 
-    async def _home(self, _request: Request) -> Response:
-        """To the chat, unless a channel brings a page of its own."""
-        return logged_in_page() if self._dashboard is None else RedirectResponse(CHAT_PATH, status_code=303)
+    async def _home(self, request: Request) -> Response:
+        """To the first page of the dashboard, unless a channel brings a page of its own."""
+        if self._dashboard is None:
+            return logged_in_page()
+        dashboard = await self._dashboard.application()
+        return RedirectResponse(await dashboard.first_page(request), status_code=303)
 
     async def _show_login(self, request: Request) -> Response:
         next_path = _next_path(request.query_params.get("next", "/"))

@@ -211,6 +211,16 @@ class IdentitySuite:
         assert people.last_known([ADA]) == {}
         assert people.last_accounts_beside(ADA) == []
 
+    async def test_an_account_is_given_another_name_and_stays_its_persons(self, people: Identities, maps: Maps) -> None:
+        ada, bob = await people.resolve(ADA, "Ada"), await people.resolve(BOB, "Bob")
+        await people.rename([ADA, "mail:nobody@example.org"], "Ada\u202e Lovelace\n")
+        found = await entries(maps())
+        assert {key: (one.user_id, one.label) for key, one in found.items()} == {
+            ADA: (ada, "Ada Lovelace"),
+            BOB: (bob, "Bob"),
+        }
+        assert (await entries(people))[ADA].via == "first-contact"
+
     async def test_who_is_erased_is_a_stranger_and_others_stay(self, people: Identities, maps: Maps) -> None:
         ada, bob = await people.resolve(ADA, "Ada"), await people.resolve(BOB, "Bob")
         await people.add("k:1", "", user_id=ada, via="operator")

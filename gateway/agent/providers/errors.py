@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 
@@ -37,6 +37,16 @@ class _Kind(Enum):
     REDIRECT = auto()
     REFUSED = auto()
     UNREADABLE = auto()
+
+
+_ABOUT: dict[_Kind, Literal["model", "base_url", "api_key"]] = {
+    _Kind.KEY: "api_key",
+    _Kind.NOT_FOUND: "model",
+    _Kind.CONNECTION: "base_url",
+    _Kind.TIMEOUT: "base_url",
+    _Kind.REDIRECT: "base_url",
+    _Kind.UNREADABLE: "base_url",
+}
 
 
 # The providers' own words go first, since they know more: a 400 may be an empty account, a 429, too.
@@ -213,10 +223,11 @@ def _failed(
         _Kind.REFUSED: f"{who} refused the request{number}{said}",
         _Kind.UNREADABLE: f"{who} gave an answer that cannot be read{said}",
     }[kind]
-    if kind in {_Kind.TOO_LONG, _Kind.REFUSED}:
-        return _refused(text)
     is_transient = kind in {_Kind.TIMEOUT, _Kind.CONNECTION, _Kind.DOWN, _Kind.UNREADABLE}
-    return _unavailable(text, retry_after_s, may_retry=is_transient)
+    is_final = kind in {_Kind.TOO_LONG, _Kind.REFUSED}
+    failed = _refused(text) if is_final else _unavailable(text, retry_after_s, may_retry=is_transient)
+    failed.error.about = _ABOUT.get(kind)
+    return failed
 
 
 def _unavailable(message: str, retry_after_s: float | None = None, *, may_retry: bool = False) -> CallFailed:

@@ -65,8 +65,8 @@ class ProviderHttp:
         ) as response:
             yield response
 
-    async def get(self, path: str, *, most_bytes: int) -> bytes:
-        """The body of a good answer, of so many bytes at most.
+    async def get(self, path: str, *, most_bytes: int) -> tuple[int, bytes]:
+        """Status and body of an answer, of so many bytes at most.
 
         Raises:
             aiohttp.ClientError, OSError: there is none.
@@ -74,9 +74,7 @@ class ProviderHttp:
         if self._session is None:
             self._session = self._opened()
         async with self._session.get(_url(self._endpoint.url, path), allow_redirects=False) as response:
-            if response.status != 200:
-                raise aiohttp.ClientError(f"HTTP {response.status}")
-            return await read_body(response, most_bytes=most_bytes)
+            return response.status, await read_body(response, most_bytes=most_bytes)
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""

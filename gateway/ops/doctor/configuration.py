@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 
 from gateway import __version__
 from gateway.agent.providers.embeddings import identity_of
-from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
-from gateway.agent.providers.registry import ModelRegistry
-from gateway.agent.providers.trial import ask_once
-from gateway.config import OFFLINE
+from gateway.agent.providers.models import HTTP_LIBRARY
+from gateway.agent.providers.trial import ask_configured
+from gateway.config import OFFLINE, Config
 from gateway.config.file import CONFIG_NAME, check
 from gateway.config.secrets import is_unset_variable
 from gateway.domain.personalities import BrokenPersonality, Personalities
@@ -148,28 +147,21 @@ async def answers(ground: Ground) -> AsyncIterator[Finding]:
     config = ground.config
     if config is None or not ground.asks_models or importlib.util.find_spec(MODEL_LIBRARY) is None:
         return
-    registry, embedding = ModelRegistry(config), config.memory.traces.embeddings.model
     names = [name for name, model in config.models.items() if model.provider != OFFLINE]
-    try:
-        for finding in await asyncio.gather(*(_asked(registry, name, is_embedder=name == embedding) for name in names)):
-            yield finding
-    finally:
-        await registry.close()
+    for finding in await asyncio.gather(*(_asked(config, name) for name in names)):
+        yield finding
 
 
-async def _asked(registry: ModelRegistry, name: str, *, is_embedder: bool) -> Finding:
-    """One model, without its fallbacks; one that makes embeddings is asked for one."""
+async def _asked(config: Config, name: str) -> Finding:
     try:
-        if is_embedder:
-            await registry.embedder(name, None).embed(["hello"])
-            return Finding(f"model-asked-{name}", "note", f"The model {name} made an embedding.")
-        model = registry.single(name)
-        trial = await ask_once(model) if isinstance(model, WireModel) else None
+        trial = await ask_configured(config, name)
     except EthosError as error:
         advice = f"Correct `models.{name}` in {CONFIG_NAME}, or see to its server; then `ethos doctor --ask`."
         return Finding(f"model-asked-{name}", "problem", f"The model {name} did not answer: {error}", advice)
-    said = "" if trial is None else f" in {trial.seconds:.1f} s: {trial.text[:_SHOWN_CHARS]}"
-    return Finding(f"model-asked-{name}", "note", f"The model {name} answered{said}")
+    if name == config.memory.traces.embeddings.model:
+        return Finding(f"model-asked-{name}", "note", f"The model {name} made an embedding.")
+    said = f"The model {name} answered in {trial.seconds:.1f} s: {trial.text[:_SHOWN_CHARS]}"
+    return Finding(f"model-asked-{name}", "note", said)
 
 
 def embeddings(ground: Ground) -> Iterator[Finding]:

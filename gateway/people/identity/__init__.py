@@ -96,6 +96,10 @@ class IdentityMap:
             reading = await self._add(lambda document: [] if key in document.users else [account])
         return reading.document.users[key] == user_id
 
+    async def rename(self, keys: Collection[str], label: str) -> None:
+        async with self._locked(self._lock_timeout_s):
+            await self._write(lambda document: document.with_label(keys, label))
+
     async def erase(self, user_ids: Collection[str]) -> None:
         """Take users out of the map and its good copy. The other copies next to it are deleted."""
         if not self._lock_path.parent.is_dir():

@@ -110,6 +110,14 @@ class IdentityDocument:
             entries[key] = {**known, "userId": move.to_user, "via": move.via}
         return self._with_entries(entries) if moving else None
 
+    def with_label(self, keys: Collection[str], label: str) -> IdentityDocument | None:
+        """The same map with another name of some accounts; None where it has none of them, or they have it."""
+        entries = dict(self.top["identities"])
+        for key in entries.keys() & set(keys):
+            known = {"userId": entries[key]} if isinstance(entries[key], str) else entries[key]
+            entries[key] = {**known, "label": clean_label(label) or clean_label(key)}
+        return None if entries == self.top["identities"] else self._with_entries(entries)
+
     def without_users(self, user_ids: Collection[str]) -> IdentityDocument | None:
         """The same map without the accounts of some users; None where it has no account of them."""
         entries = {key: entry for key, entry in self.top["identities"].items() if self.users[key] not in user_ids}

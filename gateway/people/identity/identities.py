@@ -118,6 +118,9 @@ class Identities(Protocol):
             InvalidAccount: the key cannot stand in the map.
         """
 
+    async def rename(self, keys: Collection[str], label: str) -> None:
+        """Give accounts another name for people. Those that are not in the map are left out."""
+
     async def erase(self, user_ids: Collection[str]) -> None:
         """Take users out of the map, and out of every copy of it."""
 

@@ -12,10 +12,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError, MemoryUnavailable, NotOffered
+from gateway.services.caller import Caller
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.auth import CALLER, OPERATOR, OperatorAuth, client_address, is_https, login_again
 from gateway.web.dashboard.page import BASE, all_pages
-from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
+from gateway.web.dashboard.page_context import MOMENT, SETUP, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
 from gateway.web.gate import OperatorOnly
 from gateway.web.pages import broken_off, login_page
@@ -61,6 +62,7 @@ class Dashboard:
         request = Request(scope, receive) if scope["type"] == "http" else None
         if request is not None and OPERATOR in request.auth.scopes:
             scope[MOMENT] = self.context.live.mark()  # before anything is read that the page will show
+            scope[SETUP] = await self.context.services.setup.is_open()
         if request is None or not _is_form_of_a_browser(request):
             await self._known_only(scope, receive, send)
         elif request.url.path == BASE + AGAIN_PATH:
@@ -87,6 +89,11 @@ class Dashboard:
         response = self.context.offer_again(request, held, action, session=session)
         self._auth.put_session(response, session, is_https=is_https(request.scope))
         return response
+
+    async def first_page(self, request: Request) -> str:
+        """The chat; an owner begins in the set-up while nothing is configured or it was begun."""
+        leads = OPERATOR in request.auth.scopes and await self.context.services.setup.leads()
+        return f"{BASE}/setup" if leads else f"{BASE}/chat"
 
     # ---- what is no page -------------------------------------------------------------------------------------------
 
@@ -128,7 +135,8 @@ class Dashboard:
 
 
 async def _to_first_page(request: Request) -> Response:
-    first = next(page for page in all_pages() if page.is_for(request.scope[CALLER]))
+    caller: Caller = request.scope[CALLER]
+    first = next(page for page in all_pages() if page.is_for(caller) and page.name != "setup")
     return RedirectResponse(first.path, status_code=303)
 
 

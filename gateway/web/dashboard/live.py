@@ -22,9 +22,10 @@ from gateway.runtime.observe import Fact, Span, listening
 
 _log = structlog.get_logger(__name__)
 
-TOPICS = ("channels", "deliveries", "memory", "messages", "people", "repairs", "traces", "usage")
+TOPICS = ("backups", "channels", "deliveries", "memory", "messages", "people", "repairs", "traces", "usage")
 OF_PERSONS = ("memory", "messages", "usage")
 """What pages show that people who are no owners may open."""
+STEADY_S = 15.0
 MAX_READERS = 256
 HEARTBEAT_S = 25.0
 # A busy gateway changes all the time, and a person does not read faster.

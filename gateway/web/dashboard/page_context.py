@@ -26,12 +26,15 @@ from gateway.web.auth import CALLER, PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, all_pages, reaches
+from gateway.web.dashboard.typed_secrets import TypedSecrets
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 from gateway.web.pages import templates
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
 """In the scope of a request: when it came, as `Live.mark` says it."""
+SETUP = "dashboard.setup"
+"""In the scope of a request: whether the navigation has the set-up."""
 THEMES = ("light", "dark")
 
 Trail = Sequence[tuple[str, str]]
@@ -65,6 +68,7 @@ class PageContext:
         sources: what the pages read and change; `services` are those that say what an operator can do.
         caller: as whom the services are asked.
         live: tells open pages what has changed; a page that changes something says so there.
+        typed_secrets: of forms that come back with what was typed.
     """
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
@@ -75,6 +79,7 @@ class PageContext:
         self.services = sources.services
         self.caller: Caller = operator("dashboard")
         self.live = Live(sources.tell_topics)
+        self.typed_secrets = TypedSecrets()
 
     def of(self, request: Request, least: Role = "guest") -> PageContext:
         """The same, for who asks.
@@ -174,7 +179,11 @@ class PageContext:
         here = request.url.path.removeprefix(BASE).strip("/").partition("/")[0]
         caller: Caller = request.scope[CALLER] or self.caller
         layout = {
-            "pages": [page for page in all_pages() if page.is_for(caller)],
+            "pages": [
+                page
+                for page in all_pages()
+                if page.is_for(caller) and (page.name != "setup" or request.scope.get(SETUP) or here == "setup")
+            ],
             "sees_all": caller.is_operator,
             "here": here,
             "address": _address(request, here),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gateway.cli import init
 from gateway.cli.init import Answers, render_config, run_init
+from gateway.config import machine_zone
 from gateway.config.file import check, load_config
 from gateway.errors import ConfigError, FileError
 from tests.model_formats import Failure
@@ -40,7 +40,7 @@ def shown(console: Console) -> str:
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The machine's clock; it names no zone before a test says which."""
     path = tmp_path / "localtime"
-    monkeypatch.setattr(init, "_CLOCK", path)
+    monkeypatch.setattr(machine_zone, "CLOCK", path)
     return path
 
 

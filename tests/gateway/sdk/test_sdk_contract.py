@@ -17,6 +17,7 @@ from ethos import AsyncEthos
 from gateway.sdk.chat import SentMessage
 from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.mcp import NewMcpServer
+from gateway.sdk.models.models import ChangedModel, ModelPlace, ModelToTry, NewModel
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Downloaded, Request
@@ -63,6 +64,10 @@ VALUES: dict[str, Any] = {
     "is_replacing": True,
     "key": "k_1",
     "limit": 5,
+    "candidate": ModelToTry(model="echo-1", base_url="http://127.0.0.1/v1"),
+    "changed": ChangedModel(model="echo-1", base_url="http://127.0.0.1/v1"),
+    "model": "main",
+    "place": ModelPlace(base_url="http://127.0.0.1/v1"),
     "line": "tea",
     "link": "l_1",
     "message": 4,
@@ -84,6 +89,7 @@ VALUES: dict[str, Any] = {
     "server": "notes",
     "new": {
         "Mcp": NewMcpServer(name="notes", url="http://127.0.0.1/"),
+        "Models": NewModel(name="main", model="echo-1", base_url="http://127.0.0.1/v1"),
         "Schedules": NewSchedule(text="Tea", in_minutes=5),
     },
     "changes": ChangeSchedule(text="Tea"),
