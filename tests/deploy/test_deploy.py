@@ -22,6 +22,7 @@ from gateway.config.secrets import SecretUnavailable, read_secret_file
 from gateway.mcp.links import _LIMITS as LIMITS_OF_SERVERS
 from gateway.sandbox.running import temporary
 from gateway.sandbox.tiers import Landlock, Plan
+from tests.deploy.dockerfile import copied, instructions
 from tests.faults.traced import strace_missing
 from tests.servers import npm
 
@@ -32,13 +33,6 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 
 # ---- the image ------------------------------------------------------------------------------------------------------
-
-
-def instructions() -> list[tuple[str, str]]:
-    """Each instruction of the Dockerfile with what follows it, continued lines joined, without comments."""
-    text = "\n".join(line for line in DOCKERFILE.splitlines() if not line.lstrip().startswith("#"))
-    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
-    return [(line.partition(" ")[0].upper(), line.partition(" ")[2].strip()) for line in lines]
 
 
 def last_stage() -> list[tuple[str, str]]:
@@ -87,12 +81,6 @@ def test_no_secret_and_nothing_that_is_not_needed_goes_into_the_image() -> None:
     wanted = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert wanted == copied()
     assert all((ROOT / source).exists() for source in copied())
-
-
-def copied() -> set[str]:
-    """The files and directories of the repository that the image is made of."""
-    copies = [text for name, text in instructions() if name == "COPY" and "--from" not in text]
-    return {word for text in copies for word in text.split()[:-1]}
 
 
 @pytest.mark.slow
