@@ -182,8 +182,7 @@ async def _step(context: PageContext, request: Request, step: Step | None, **val
     return context.render(
         request,
         f"setup/{step or 'done'}.html",
-        title=TITLES[step] if step else "You are set up" if setup.next_step is None else "How far you are",
-        trail=[(PAGE.title, PAGE.path)],
+        title=PAGE.title,
         status=409 if problems else 200,
         setup=setup,
         step=step,
