@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.services.caller import OF_A_PERSON, ServiceError
+from gateway.services.caller import OF_A_PERSON, Permission, ServiceError
 from gateway.services.keys import ABOUT, MAX_NAME_CHARS
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
@@ -77,7 +77,7 @@ async def _form(context: PageContext, request: Request, form: Form, *, problem: 
     )
 
 
-def _groups(context: PageContext) -> Mapping[str, Mapping[str, str]]:
+def _groups(context: PageContext) -> Mapping[str, Mapping[Permission, str]]:
     """The scopes that the caller may give, in their groups."""
     found = {
         group: {scope: text for scope, text in scopes.items() if context.caller.may(scope)}
