@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from gateway.app.doctor import ground_of
 from gateway.config.memory_kinds import DATABASE_KIND
+from gateway.domain.codes import load_pepper
+from gateway.domain.key_files import load_key
 from gateway.errors import NotOffered
 from gateway.memory.offered import offered
 from gateway.memory.paths import is_document
 from gateway.people.api_keys import ApiKeys
+from gateway.people.logins import KEY_NAME as SECOND_FACTOR
 from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
@@ -23,6 +26,7 @@ from gateway.services.files import FileService, versions_of
 from gateway.services.hooks import HookService
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
+from gateway.services.logins import Keys, LoginService
 from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
 from gateway.services.models import ModelService
@@ -102,6 +106,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
         files=_file_service(gateway, naming),
         sign_ins=SignInService(gateway.web.sign_ins, people),
+        logins=_login_service(gateway, people),
     )
 
 
@@ -168,18 +173,36 @@ async def _reload(gateway: Composition) -> Reloaded:
     return done
 
 
-def _hook_service(gateway: Composition) -> HookService:
+def _base_of(gateway: Composition) -> str:
+    """Where browsers find the pages, without a slash at its end."""
     web = gateway.config.web
+    return (gateway.browser_url or web.public_url or f"http://{web.host}:{web.port}").rstrip("/")
 
-    def base() -> str:
-        return (gateway.browser_url or web.public_url or f"http://{web.host}:{web.port}").rstrip("/")
 
+def _login_service(gateway: Composition, people: PeopleService) -> LoginService:
+    remedy = "remove it, and a new one is made. Then people who sign in with a password need a new link"
+    path = gateway.home / SECOND_FACTOR
+    return LoginService(
+        gateway.store.logins,
+        sign_ins=gateway.web.sign_ins,
+        failures=gateway.people_parts.sign_in_failures,
+        people=people,
+        identities=gateway.identities,
+        keys=Keys(
+            second_factor=cache(lambda: load_key(path, "second-factor", gateway.secret, remedy=remedy)),
+            pepper=cache(lambda: load_pepper(gateway.home, gateway.secret)),
+        ),
+        base=partial(_base_of, gateway),
+    )
+
+
+def _hook_service(gateway: Composition) -> HookService:
     return HookService(
         lambda: gateway.hooks,
         gateway.configured,
         gateway.store.schedules,
         config=gateway.live,
-        base=base,
+        base=partial(_base_of, gateway),
         sessions_of=gateway.store.session_edits.sessions_of,
     )
 

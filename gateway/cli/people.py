@@ -83,6 +83,45 @@ async def owner_code(as_json: AsJson = False) -> None:
         say("The account that sends it becomes an owner. It works once; a new code makes this one void.")
 
 
+# ---- who signs in to the pages ---------------------------------------------------------------------------------------
+
+
+@app.command()
+@asynchronous
+async def invite(
+    who: Annotated[str | None, typer.Argument(help="A user id, or an account, `kind:id`.")] = None,
+    new: Annotated[str | None, typer.Option("--new", help="The name of somebody who has no account here yet.")] = None,
+    role: Annotated[Role, typer.Option("--role", help="The role of somebody new.")] = "member",
+    as_json: AsJson = False,
+) -> None:
+    """Make a link by which a person sets up a password for the web pages, once."""
+    if (who is None) == (new is None):
+        raise typer.BadParameter("name a person, or somebody new with --new NAME")
+    if who is not None:
+        check_names(user=who)
+    async with connected(makes=True) as client:
+        made = await (client.people.invite(who) if who else client.people.invite_new(new or "", role))
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+        return
+    say(f"Give this link to the person. It works once, until {made.expires_at:%Y-%m-%d %H:%M} UTC:\n\n  {made.url}\n")
+
+
+@app.command()
+@asynchronous
+async def end_sign_ins(who: Who, as_json: AsJson = False) -> None:
+    """Delete a person's password for the web pages, and sign their browsers out."""
+    check_names(user=who)
+    async with connected(makes=True) as client:
+        ended = await client.people.end_sign_ins(who)
+    if as_json:
+        print_json(ended.model_dump(mode="json"))
+        return
+    password = "The password is deleted" if ended.had_password else "There was no password"
+    browsers = "1 browser is" if ended.browsers == 1 else f"{ended.browsers} browsers are"
+    say(f"{password}; {browsers} signed out.")
+
+
 # ---- who is who ------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ _DIGEST = "sha256"
 _DIGEST_BYTES = 32
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 
-Purpose = Literal["pepper", "token", "fingerprint", "mcp-tokens"]
+Purpose = Literal["pepper", "token", "fingerprint", "mcp-tokens", "second-factor"]
 """What a key is for. A name that has been given out is never changed: its key would be another."""
 
 

@@ -29,11 +29,12 @@ Verdict = Literal["right", "wrong", "none"]
 
 
 class SignInFailures(Protocol):
-    """Wrong tokens and keys in a row, by network address.
+    """Wrong tokens and keys in a row, by network address, and tries of passwords, by the name that was typed.
 
     After some of them further ones are answered with a wait. A right one always passes: 256 bits need no pause, and any
-    page in the operator's browser, which shares the address, could lock the operator out with wrong ones. Bounded: the
-    address that failed longest ago is forgotten.
+    page in the operator's browser, which shares the address, could lock the operator out with wrong ones. A password
+    has fewer, so each try of one is counted before it is looked at, and a name that waits is not looked at. Bounded:
+    the address that failed longest ago is forgotten.
     """
 
     async def note_failure(self, address: str) -> float:

@@ -14,6 +14,8 @@ from gateway.sdk.models.people import (
     ErasureState,
     IdentityMap,
     ImportMap,
+    Invitation,
+    InviteNew,
     Link,
     LinkResult,
     MapChanges,
@@ -24,6 +26,7 @@ from gateway.sdk.models.people import (
     RefusePairing,
     Role,
     SetRole,
+    SignInsEnded,
 )
 from gateway.sdk.models.schema import Page
 from gateway.sdk.request import LONG_TIMEOUT_S, Downloaded, Request
@@ -162,3 +165,19 @@ class People(Namespace[S]):
     async def owner_code(self, *, idempotency_key: str | None = None) -> OwnerCode:
         """A code that makes the account that sends it to the agent an owner. Only for the operator."""
         return await self.sender.write("POST", "/people/owner-code", OwnerCode, idempotency_key)
+
+    @operation
+    async def invite(self, user: str, *, idempotency_key: str | None = None) -> Invitation:
+        """A link by which a person sets up how they sign in to the pages, once. Only for the operator."""
+        return await self.sender.write("POST", "/people/{user}/invitation", Invitation, idempotency_key, user=user)
+
+    @operation
+    async def invite_new(self, name: str, role: Role = "member", *, idempotency_key: str | None = None) -> Invitation:
+        """The same for somebody who has no account here yet, and becomes a person with this role."""
+        body = InviteNew(name=name, role=role)
+        return await self.sender.write("POST", "/people/invitations", Invitation, idempotency_key, body)
+
+    @operation
+    async def end_sign_ins(self, user: str, *, idempotency_key: str | None = None) -> SignInsEnded:
+        """Delete a person's password and second factor, and sign their browsers out. Only for the operator."""
+        return await self.sender.write("POST", "/people/{user}/sign-ins/end", SignInsEnded, idempotency_key, user=user)

@@ -12,6 +12,7 @@ from gateway.services.files import FileService
 from gateway.services.hooks import HookService
 from gateway.services.identity_map import IdentityMapService
 from gateway.services.keys import KeyService
+from gateway.services.logins import LoginService
 from gateway.services.mcp import McpService
 from gateway.services.memory import MemoryService
 from gateway.services.models import ModelService
@@ -66,3 +67,4 @@ class OperatorServices:
     files: FileService
     zones: ZoneService
     sign_ins: SignInService
+    logins: LoginService

@@ -105,6 +105,10 @@ class PeopleService:
         """The user that a user is part of now, after links; mostly the same."""
         return self._linking.people.successors(user_id)[-1]
 
+    async def ids(self, user_id: str) -> Collection[str]:
+        """All user ids of a person, after links."""
+        return await self._linking.people.ids(user_id)
+
     # ---- what they may do -------------------------------------------------------------------------------------------
 
     async def set_role(self, caller: Caller, wanted: str, role: wire.Role) -> wire.Person:

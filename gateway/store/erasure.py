@@ -19,8 +19,8 @@ from gateway.store.rows import marks_for
 from gateway.store.usage import ADD_TO_DAY, ERASED
 
 ALONE = (
-    *("api_keys", "idempotency", "ingest", "journal", "links", "mcp_tokens", "people", "person_settings"),
-    *("schedules", "session_edits", "sessions", "sign_ins", "store", "usage"),
+    *("api_keys", "idempotency", "ingest", "journal", "links", "logins", "mcp_tokens", "people"),
+    *("person_settings", "schedules", "session_edits", "sessions", "sign_ins", "store", "usage"),
 )
 """The stores of which none may write while a person is taken out of their tables."""
 _GONE_REPLIES = f"""
@@ -70,6 +70,9 @@ _DELETED = (
     ("mcp_sign_ins", OF_USER),
     ("person_settings", OF_USER),
     ("sign_ins", OF_USER),
+    ("logins", OF_USER),
+    ("recovery_codes", OF_USER),
+    ("invitations", OF_USER),
     ("messages", f"{OF_USER} OR {OF_TURN}"),
     ("memory_proposals", BY_PERSON),
     ("user_links", f"survivor IN {USERS} OR absorbed IN {USERS}"),

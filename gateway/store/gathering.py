@@ -49,6 +49,9 @@ USER_COLUMNS = (
     ("mcp_sign_ins", "user_id"),
     ("person_settings", "user_id"),
     ("sign_ins", "user_id"),
+    ("logins", "user_id"),
+    ("recovery_codes", "user_id"),
+    ("invitations", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (

@@ -128,6 +128,19 @@ def settings(connection: Connection, user_ids: Collection[str]) -> Sequence[Reco
     return _records(connection, sql, tuple(user_ids))
 
 
+def signing_in(connection: Connection, user_ids: Collection[str]) -> Record:
+    """That the person signs in to the web pages, and where; nothing that would help to do it."""
+    marks, values = marks_for(user_ids), tuple(user_ids)
+    login = f"SELECT name, changed_at AS at FROM logins WHERE user_id IN ({marks}) ORDER BY user_id"  # noqa: S608 (question marks)
+    browsers = f"""
+        SELECT created_at AS at, last_seen_at, browser FROM sign_ins WHERE user_id IN ({marks}) ORDER BY created_at, id
+    """  # noqa: S608 (question marks)
+    return {
+        "passwords": _records(connection, login, values),
+        "browsers": _records(connection, browsers, values),
+    }
+
+
 def _updates(updates: Any) -> Any:
     """Of a text, what each does; of the traces there is one, which says so itself."""
     return updates if isinstance(updates, dict) else [{"action": action, "content": text} for action, text in updates]

@@ -26,6 +26,7 @@ from gateway.store.inbox import SqlInbox
 from gateway.store.ingest import SqlIngestJobs
 from gateway.store.links import SqlLinks
 from gateway.store.log import SqlConversationLog
+from gateway.store.logins import SqlLogins
 from gateway.store.mcp_tokens import SqlMcpTokens
 from gateway.store.mcp_tools import SqlMcpTools
 from gateway.store.memory_journal import SqlMemoryJournal
@@ -123,6 +124,7 @@ class Stores:
     mcp_tools: SqlMcpTools
     questions: SqlQuestions
     schedules: SqlSchedules
+    logins: SqlLogins
     mcp_tokens: SqlMcpTokens
     people: SqlPeople
     person_settings: SqlPersonSettings
@@ -229,6 +231,7 @@ def _over(engine: Any, index: MessageIndex, *, place: str) -> Stores:
         mcp_tools=SqlMcpTools(engine.of("mcp_tools")),
         questions=SqlQuestions(engine),
         schedules=SqlSchedules(engine.of("schedules")),
+        logins=SqlLogins(engine.of("logins")),
         mcp_tokens=SqlMcpTokens(engine.of("mcp_tokens")),
         people=SqlPeople(engine.of("people")),
         person_settings=SqlPersonSettings(engine.of("person_settings")),

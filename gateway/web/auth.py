@@ -16,7 +16,6 @@ from starlette.types import Scope
 from gateway.people.sign_ins import SignIns
 from gateway.people.tries import SignInFailures, SignInFailuresInMemory
 from gateway.services.caller import COMMAND_LINE, Caller, operator
-from gateway.web.pages import Fields, login_page
 
 OPERATOR = "operator"
 CALLER = "ethos.caller"
@@ -41,10 +40,15 @@ Persons = Callable[[str], Awaitable[Caller | None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """`wait_s` is set where the secret was wrong, as were those before it."""
+    """`wait_s` is set where the secret was wrong, as were those before it.
+
+    Attributes:
+        user_id: the person who proved to be there; None: the operator.
+    """
 
     is_accepted: bool
     wait_s: int = 0
+    user_id: str | None = None
 
 
 class OperatorAuth:
@@ -65,7 +69,7 @@ class OperatorAuth:
         if self.is_token(candidate):
             await self._failures.note_success(address)
             return LoginResult(is_accepted=True)
-        return await self._failed(address)
+        return await self.failed(address)
 
     def is_token(self, candidate: str) -> bool:
         """Whether it is the operator's own; counts nothing."""
@@ -74,9 +78,10 @@ class OperatorAuth:
     async def try_key(self, keys: Keys, candidate: str, address: str) -> tuple[Caller | None, LoginResult]:
         """The holder of an API key; failures are counted with those of the token."""
         caller = await keys(candidate)
-        return caller, await self._failed(address) if caller is None else LoginResult(is_accepted=True)
+        return caller, await self.failed(address) if caller is None else LoginResult(is_accepted=True)
 
-    async def _failed(self, address: str) -> LoginResult:
+    async def failed(self, address: str) -> LoginResult:
+        """Count a failure of an address."""
         return LoginResult(is_accepted=False, wait_s=math.ceil(await self._failures.note_failure(address)))
 
     async def sign_in(self, request: HTTPConnection, user_id: str | None = None) -> str:
@@ -101,17 +106,6 @@ class OperatorAuth:
     def drop_session(self, response: Response) -> None:
         """Take the cookie from the browser; `SignIns.end` ends what it stands for."""
         response.delete_cookie(self.cookie_name, httponly=True, samesite="strict")
-
-
-def login_again(result: LoginResult, next_path: str, *, held: Fields | None = None) -> Response:
-    """The login page after a wrong token; see `login_page`."""
-    if not result.wait_s:
-        return login_page(next_path=next_path, error="That is not the token of this gateway.", status=401, held=held)
-    kept = "" if held is None else "; what you typed stays here"
-    error = f"Too many wrong tokens. Try again in {result.wait_s} seconds{kept}."
-    response = login_page(next_path=next_path, error=error, status=429, held=held)
-    response.headers["retry-after"] = str(result.wait_s)
-    return response
 
 
 def client_address(scope: Scope) -> str:

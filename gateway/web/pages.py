@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -16,6 +17,8 @@ from gateway.web.openai.errors import openai_error
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from gateway.services.logins import Invited
 
 Fields = Sequence[tuple[str, str]]
 STATIC_DIR = Path(__file__).parent / "static"
@@ -67,13 +70,45 @@ def _page(template: str, status: int, **values: Any) -> HTMLResponse:
     return HTMLResponse(html, status_code=status)
 
 
-def login_page(*, next_path: str, error: str | None = None, status: int = 200, held: Fields | None = None) -> Response:
-    """Ask for the token; `next_path` is where to go afterwards.
+def login_page(
+    *,
+    next_path: str,
+    error: str | None = None,
+    status: int = 200,
+    held: Fields | None = None,
+    name: str | None = None,
+    has_passwords: bool = False,
+) -> Response:
+    """Ask who it is; `next_path` is where to go afterwards.
 
     Args:
         held: the fields of a form that was sent without a login; they come back after it.
+        name: that was typed with a password; None: no password was tried.
+        has_passwords: whether anybody signs in with one.
     """
-    return _page("login.html", status, next_path=next_path, error=error, held=held)
+    values = {"next_path": next_path, "error": error, "held": held, "name": name, "has_passwords": has_passwords}
+    return _page("login.html", status, **values)
+
+
+def join_page(
+    invited: Invited, *, name: str | None = None, problems: Mapping[str, str] | None = None, status: int = 200
+) -> Response:
+    """Have an invited person choose how they sign in.
+
+    Args:
+        name: that was typed; None: nothing was.
+        problems: what is wrong, by field.
+    """
+    import segno  # noqa: PLC0415 (loaded with the first invitation)
+
+    picture = segno.make(invited.address, error="m").svg_inline(border=4, omitsize=True, dark="#000", light="#fff")
+    values = {"invited": invited, "name": invited.name if name is None else name, "problems": problems or {}}
+    return _page("join.html", status, qr_code=Markup(picture), **values)  # noqa: S704 (made here)
+
+
+def joined_page(codes: Sequence[str]) -> Response:
+    """Show the recovery codes, once."""
+    return _page("joined.html", 200, codes=codes)
 
 
 def logged_in_page() -> Response:

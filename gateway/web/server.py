@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ from gateway.people.tries import SignInFailures
 from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
-from gateway.web.auth import OWNER, SIGN_IN, OperatorAuth, client_address, is_https, login_again
+from gateway.web.auth import OWNER, OperatorAuth
 from gateway.web.connections import (
     BodyBudget,
     Crowd,
@@ -42,17 +41,18 @@ from gateway.web.connections import (
     room_for_connections,
 )
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
-from gateway.web.forms import form_key, read_form
+from gateway.web.forms import form_key
 from gateway.web.gate import Gate, OperatorOnly
 from gateway.web.hooks import PATH as HOOKS_PATH
 from gateway.web.hooks import HookEndpoint
 from gateway.web.lazy import Lazy
+from gateway.web.login import JOIN_PATH, Entrance
 from gateway.web.mcp import PATH as MCP_PATH
 from gateway.web.mcp import McpServer
 from gateway.web.openai.door import PATH as OPENAI_PATH
 from gateway.web.openai.door import OpenAIServer
 from gateway.web.own_pages import LOOPBACK_HOSTS, until
-from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, login_page, problem_response, templates
+from gateway.web.pages import STATIC_DIR, broken_off, logged_in_page, problem_response, templates
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
@@ -62,12 +62,10 @@ if TYPE_CHECKING:
     from gateway.web.dashboard.page_context import Sources
 
 STOP_S = 2
-MAX_LOGIN_BYTES = 8 * 1024
 RESERVED_PATHS = (
-    *("/health", "/metrics", "/login", "/logout", "/sign-in", "/static", "/api"),
+    *("/health", "/metrics", "/login", "/logout", JOIN_PATH, "/sign-in", "/static", "/api"),
     *(MCP_PATH, OPENAI_PATH, DASHBOARD_PATH),
 )
-_NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
 
@@ -128,7 +126,9 @@ class WebServer:
         self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token), failures=failures)
         self._health = health
         self._metrics = metrics
-        self._dashboard = None if dashboard is None else _lazy_dashboard(self._auth, form_key(self._token), dashboard)
+        self._entrance = Entrance(self._auth, None if api is None else lambda: api.services.logins)
+        parts = self._auth, self._entrance, form_key(self._token)
+        self._dashboard = None if dashboard is None else _lazy_dashboard(*parts, dashboard)
         self._stopping = asyncio.Event()
         self._socket_path = data_dir / SOCKET_NAME
         self._sockets: list[socket.socket] = []
@@ -299,9 +299,7 @@ class WebServer:
         mounts.setdefault("/", home)
         return [
             *health_routes(self._health),
-            Route("/login", self._show_login, methods=["GET"]),
-            Route("/login", self._log_in, methods=["POST"]),
-            Route("/logout", self._log_out, methods=["POST"]),
+            *self._entrance.routes,
             *self._sign_in_pages,
             Mount("/static", _CachedFiles(directory=STATIC_DIR)),
             *([Mount(API_PATH, self.api)] if self.api is not None else []),
@@ -318,37 +316,10 @@ class WebServer:
         dashboard = await self._dashboard.application()
         return RedirectResponse(await dashboard.first_page(request), status_code=303)
 
-    async def _show_login(self, request: Request) -> Response:
-        next_path = _next_path(request.query_params.get("next", "/"))
-        if request.user.is_authenticated:
-            return RedirectResponse(next_path, status_code=303)
-        error = "The token in that link is wrong." if "wrong" in request.query_params else None
-        response = login_page(next_path=next_path, error=error)
-        if request.headers.get("sec-fetch-site") == "cross-site":
-            # A browser holds a Strict cookie back when another site's link led here. Going on from a page of our own
-            # sends it; a browser without one ends here again, and then from our own site.
-            response.headers["refresh"] = f"0; url={next_path}"
-        return response
 
-    async def _log_in(self, request: Request) -> Response:
-        form = await read_form(request, max_bytes=MAX_LOGIN_BYTES)
-        next_path = _next_path(form.get("next", "/"))
-        result = await self._auth.try_token(form.get("token", "").strip(), client_address(request.scope))
-        if not result.is_accepted:
-            return login_again(result, next_path)
-        response = RedirectResponse(next_path, status_code=303)
-        self._auth.put_session(response, await self._auth.sign_in(request), is_https=is_https(request.scope))
-        return response
-
-    async def _log_out(self, request: Request) -> Response:
-        if request.scope[SIGN_IN] is not None:
-            await self._auth.sign_ins.end(request.scope[SIGN_IN].id)
-        response = RedirectResponse("/login", status_code=303)
-        self._auth.drop_session(response)
-        return response
-
-
-def _lazy_dashboard(auth: OperatorAuth, key: bytes, sources: Callable[[], Sources]) -> Lazy[Dashboard]:
+def _lazy_dashboard(
+    auth: OperatorAuth, entrance: Entrance, key: bytes, sources: Callable[[], Sources]
+) -> Lazy[Dashboard]:
     """The pages; `sources` is called once, at their first request."""
     module = partial(import_module, "gateway.web.dashboard.app")
 
@@ -356,12 +327,7 @@ def _lazy_dashboard(auth: OperatorAuth, key: bytes, sources: Callable[[], Source
         module().all_pages()
         templates()
 
-    return Lazy(load, lambda: module().Dashboard(auth, key, sources()))
-
-
-def _next_path(wanted: str) -> str:
-    """`wanted` when it is a path of ours, else the start: a login must not lead to another site."""
-    return wanted if _NEXT_PATH.fullmatch(wanted) else "/"
+    return Lazy(load, lambda: module().Dashboard(auth, entrance, key, sources()))
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

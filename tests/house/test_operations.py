@@ -143,6 +143,28 @@ OPERATIONS: Mapping[str, Operation] = {
         sdk="keys.py:Keys.revoke",
         command="keys revoke",
     ),
+    "invite a person to the pages": Operation(
+        decides="logins.invite",
+        route="people.py:invite",
+        page="invitations.py:invite",
+        sdk="people.py:People.invite",
+        command="people invite",
+    ),
+    "invite somebody new to the pages": Operation(
+        decides="logins.invite_new",
+        route="people.py:invite_new",
+        page="invitations.py:invite_new",
+        sdk="people.py:People.invite_new",
+    ),
+    "ask for a link to the pages": Operation(decides="logins.ask", chat="__init__.py:Commands._web"),
+    "change how one signs in": Operation(decides="logins.change", page="invitations.py:change"),
+    "end all sign-ins of a person": Operation(
+        decides="logins.end",
+        route="people.py:end_sign_ins",
+        page="invitations.py:end_sign_ins",
+        sdk="people.py:People.end_sign_ins",
+        command="people end-sign-ins",
+    ),
     "list sign-ins": Operation(decides="sign_ins.listed", page="sign_ins.py:show"),
     "end a sign-in": Operation(decides="sign_ins.end", page="sign_ins.py:end"),
     "show the memory": Operation(

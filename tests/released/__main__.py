@@ -83,6 +83,10 @@ LEFT = (
     "INSERT INTO owner_chats (account, channel, conversation, used) VALUES ('fake:1', 'fake', 'c1', 1)",
     """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at, user_id)
         VALUES ('0123456789ab', x'ab12', 'Firefox/140', 1, 2, 'u_1')""",
+    """INSERT INTO logins (user_id, name, name_key, password, seed, last_step, changed_at)
+        VALUES ('u_1', 'Ada', 'ada', 'scrypt$15$8$3$ab$cd', 'ab12', 7, 1)""",
+    "INSERT INTO recovery_codes (user_id, hash) VALUES ('u_1', 'ab12')",
+    "INSERT INTO invitations (user_id, hash, seed, expires_at) VALUES ('u_1', 'ab12', 'cd34', 2)",
     """INSERT INTO ingest_jobs
         (turn_id, user_id, personality_id, session_id, channel, speaker, facts, attempts, due_at, error)
         SELECT turn_id, user_id, 'assistant', session_id, 'fake', 'Ada', NULL, 2, 1, 'ModelUnavailable: down'

@@ -55,6 +55,7 @@ Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user
 | `questions.json` | what servers of tools ask you, and you have not answered yet |
 | `schedules.json` | what is done for you at a time, and what came of it |
 | `settings.json` | what you have chosen, such as when you hear answers |
+| `sign-in.json` | that you can sign in to the web pages, and the browsers in which you are |
 | `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such; \
 `traces-waiting.json` says of which turns they are still to be taken |
 
@@ -129,6 +130,7 @@ class Exporter:
         await _add(archive, "grants.json", await read(partial(personal.grants, user_ids=ids)))
         await _add(archive, "schedules.json", await read(partial(personal.schedules, user_ids=ids)))
         await _add(archive, "settings.json", await read(partial(personal.settings, user_ids=ids)))
+        await _add(archive, "sign-in.json", await read(partial(personal.signing_in, user_ids=ids)))
         await _add(archive, "memory/history.json", await read(partial(personal.memory_history, user_ids=ids)))
         await _add(archive, "memory/proposals.json", await read(partial(personal.proposals, user_ids=ids)))
         for name, data in (await self.memory.export(ids)).items():

@@ -201,6 +201,29 @@ class MapChanges(ApiModel):
     is_dry_run: bool = Field(description="Whether nothing was changed.")
 
 
+class Invitation(ApiModel):
+    """A link by which a person sets up a password and a second factor for the web pages, once."""
+
+    user: str = Field(description="User id.", examples=["u_3f9a"])
+    url: str = Field(description="The link; a secret. A new one ends it.")
+    expires_at: datetime = Field(description="When it ends.")
+
+
+class InviteNew(RequestBody):
+    """Invite somebody who has no account here yet."""
+
+    name: str = Field(min_length=1, max_length=64, description="Their name.", examples=["Ada"])
+    role: Role = Field(default="member", description="Their role.")
+
+
+class SignInsEnded(ApiModel):
+    """A person can no longer sign in to the web pages, until they are invited again."""
+
+    user: str = Field(description="User id.", examples=["u_3f9a"])
+    had_password: bool = Field(description="Whether they had a password.")
+    browsers: int = Field(description="How many browsers were signed out.")
+
+
 class OwnerCode(ApiModel):
     """A code that makes the account that sends it to the agent an owner, once."""
 

@@ -102,6 +102,7 @@ class Commands:
         personal("voice", f"/voice [{'|'.join(WHENS)}]", "choose when I answer aloud, too", self._voice)
         personal("export", "/export", "give you everything that is kept about you", self._export)
         personal("forget-me", "/forget-me [code]", "erase everything that is kept about you", self._forget_me)
+        personal("web", "/web", "get a link to set up how you sign in to my web pages", self._web)
         pair = "see who asks to be let in, and decide"
         personal(PAIR, "/pair [code]", pair, self._pair, right="let people in")
         owner = "become the owner, with the gateway's own code"
@@ -306,6 +307,16 @@ class Commands:
         personal = (await self._services()).personal
         text, actions = await self._forget.run(personal, caller_of(call), call.message, call.arguments)
         return CommandResult(text=text, actions=actions)
+
+    async def _web(self, call: CommandCall) -> CommandResult:
+        if not call.is_proved:
+            return CommandResult(text="This account is claimed and not proved, so it gets no link. Ask an owner.")
+        made = await (await self._services()).logins.ask(caller_of(call))
+        text = (
+            f"Open this within an hour, and choose a password and a second factor:\n\n{made.url}\n\nIt works once. "
+            "Give it to nobody: whoever has it signs in as you. What you had before ends."
+        )
+        return CommandResult(text=text, codes=(made.url.rpartition("/")[2],))
 
     async def _pair(self, call: CommandCall) -> CommandResult:
         services, place = await self._services(), call.message.conversation

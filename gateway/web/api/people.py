@@ -18,6 +18,8 @@ from gateway.sdk.models.people import (
     ErasureState,
     IdentityMap,
     ImportMap,
+    Invitation,
+    InviteNew,
     Link,
     LinkResult,
     MapChanges,
@@ -27,6 +29,7 @@ from gateway.sdk.models.people import (
     Person,
     RefusePairing,
     SetRole,
+    SignInsEnded,
 )
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
@@ -88,6 +91,29 @@ async def owner_code(caller: Operator, services: WithServices, response: Respons
     """Make a code: the account that sends it to the agent becomes an owner. A new code ends an earlier one."""
     response.headers.update(NOT_KEPT)
     return await services.pairing.owner_code(caller)
+
+
+# ---- who signs in to the pages --------------------------------------------------------------------------------------
+
+
+@router.post("/invitations", summary="Invite somebody new")
+async def invite_new(caller: Operator, services: WithServices, response: Response, body: InviteNew) -> Invitation:
+    """Make a person without an account elsewhere, and a link by which they set up how they sign in to the pages."""
+    response.headers.update(NOT_KEPT)
+    return await services.logins.invite_new(caller, body.name, body.role)
+
+
+@router.post("/{user}/invitation", responses=_NOT_NOW, summary="Invite a person")
+async def invite(caller: Operator, services: WithServices, response: Response, user: Who) -> Invitation:
+    """Make a link by which a person sets up how they sign in to the pages, once; an earlier one ends."""
+    response.headers.update(NOT_KEPT)
+    return await services.logins.invite(caller, user)
+
+
+@router.post("/{user}/sign-ins/end", responses=_NO_USER, summary="End a person's sign-ins")
+async def end_sign_ins(caller: Operator, services: WithServices, user: Who) -> SignInsEnded:
+    """Delete a person's password and second factor, and sign all their browsers out."""
+    return await services.logins.end(caller, user)
 
 
 # ---- who is whom ----------------------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ from starlette.types import Receive, Scope, Send
 from gateway.errors import EthosError, MemoryUnavailable, NotOffered
 from gateway.services.caller import Caller
 from gateway.web.api.events import EventStreamResponse
-from gateway.web.auth import CALLER, OPERATOR, OperatorAuth, client_address, is_https, login_again
+from gateway.web.auth import CALLER, OPERATOR, OperatorAuth, is_https
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.page_context import MOMENT, SETUP, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
 from gateway.web.gate import OperatorOnly
-from gateway.web.pages import broken_off, login_page
+from gateway.web.login import Entrance
+from gateway.web.pages import broken_off
 
 AGAIN_PATH = "/again"
 # What strangers may make us read at once.
@@ -34,8 +35,8 @@ class Dashboard:
         key: a secret of the gateway, for the tokens of forms and the notes.
     """
 
-    def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
-        self._auth = auth
+    def __init__(self, auth: OperatorAuth, entrance: Entrance, key: bytes, sources: Sources) -> None:
+        self._entrance = entrance
         self.context = PageContext(auth, key, sources)
         self._held_forms = asyncio.Semaphore(MAX_HELD_FORMS)
         pages = all_pages()
@@ -72,7 +73,8 @@ class Dashboard:
         else:
             async with self._held_forms:
                 form = await read_form(request)
-            await login_page(next_path=request.url.path, held=form.fields, status=401)(scope, receive, send)
+            page = await self._entrance.page(request.url.path, held=form.fields, status=401)
+            await page(scope, receive, send)
 
     async def _log_in_again(self, request: Request) -> Response:
         """The login after a form was sent with an ended session."""
@@ -82,13 +84,12 @@ class Dashboard:
         held = Form([(key.removeprefix("held."), value) for key, value in form.fields if key.startswith("held.")])
         if request.user.is_authenticated:  # in another window, meanwhile
             return self.context.offer_again(request, held, action)
-        result = await self._auth.try_token(form.get("token").strip(), client_address(request.scope))
+        result = await self._entrance.enter(request, form)
         if not result.is_accepted:
-            return login_again(result, action, held=held.fields)
-        session = await self._auth.sign_in(request)
-        response = self.context.offer_again(request, held, action, session=session)
-        self._auth.put_session(response, session, is_https=is_https(request.scope))
-        return response
+            return await self._entrance.again(form, result, action, held=held.fields)
+        return await self._entrance.signed_in(
+            request, result.user_id, lambda session: self.context.offer_again(request, held, action, session=session)
+        )
 
     async def first_page(self, request: Request) -> str:
         """The chat; an owner begins in the set-up while nothing is configured or it was begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Callable
 from contextlib import aclosing
@@ -28,6 +29,7 @@ from gateway.files.home import EXPORTS_NAME
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.ops.privacy import sweeping
 from gateway.people.access_records import SetRank
+from gateway.people.logins import STEP_S, totp
 from gateway.pipeline.local_channel import ToolStep, named_place
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.observe import note, span, stage
@@ -94,6 +96,7 @@ async def test_what_one_worker_does_is_seen_at_the_other(
             await _sees_a_conversation(north, south)
             await _shows_on_the_channel_of_the_other(south, north)
             await _knows_people_pages_and_sign_ins(north, south)
+            await _signs_in_at_either(north, south)
             await _sends_an_export_of_the_other(south, north)
             await _erases_what_the_other_was_asked(south, north)
             await _says_that_configurations_differ(north, south)
@@ -170,6 +173,31 @@ async def _knows_people_pages_and_sign_ins(north: Gateway, south: Gateway) -> No
         await asyncio.sleep(0)
         await end(sign_in.id)
         await ending
+
+
+async def _signs_in_at_either(north: Gateway, south: Gateway) -> None:
+    """What was set up at one counts at the other; a code, a recovery code and the tries count for both together."""
+    ada = await north.identities.resolve("fake:ada", "Ada")
+    here, there = north.web.api.services.logins, south.web.api.services.logins
+    secret = (await here.invite(OPERATOR, ada)).url.rpartition("/")[2]
+    key = base64.b32decode((await there.invited(secret)).secret)
+    now = datetime.now(UTC)
+    step = int(now.timestamp()) // STEP_S
+    password = "several words of hers"
+    _, codes = await there.join(secret, name="Ada", password=password, code=totp(key, step))
+    assert (await here.entered("ada", password, totp(key, step))).user_id is None, "it set the login up at the other"
+    tried = await asyncio.gather(*(one.entered("ada", password, totp(key, step + 1)) for one in (here, there)))
+    assert [one.user_id for one in tried].count(ada) == 1, "of two at the same time one comes in"
+    for one in (here, there) * 3:
+        await one.entered("ada", password, "000000")
+    assert (await there.entered("ada", password, codes[0])).wait_s > 0
+    cookie = await north.web.sign_ins.begin("a browser", ada)
+    sign_in = await south.web.sign_ins.known(cookie)
+    assert sign_in is not None
+    ending = asyncio.create_task(south.web.sign_ins.until_ended(sign_in))
+    await asyncio.sleep(0)
+    await north.web.api.services.people.revoke(OPERATOR, ada)
+    await ending
 
 
 async def _sends_an_export_of_the_other(south: Gateway, north: Gateway) -> None:

@@ -8,11 +8,13 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gateway.app.gateway import Gateway
+from gateway.people.logins import Invitation, Login
 from gateway.traces.trace import ScopeKind, Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests.fake_channel import FakeChannel
@@ -99,3 +101,16 @@ async def quiet(gateway: Gateway) -> None:
     """All answers are sent, and the index has every message."""
     await settled(gateway)
     await gateway.store.index.catch_up()
+
+
+async def add_login(gateway: Gateway, user_id: str, name: str) -> None:
+    """A password, an invitation that was used, and a browser."""
+    now = datetime.now(UTC)
+    invitation = Invitation(user_id=user_id, hash=name, seed="a-seed", expires_at=now + timedelta(days=1))
+    login = Login(
+        user_id=user_id, name=name, name_key=name, password="a-hash", seed="a-seed", last_step=0, changed_at=now
+    )
+    await gateway.store.logins.invite(invitation)
+    assert await gateway.store.logins.join(login, ["a-recovery-hash"], name)
+    await gateway.store.logins.invite(invitation)
+    await gateway.web.sign_ins.begin(name, user_id)

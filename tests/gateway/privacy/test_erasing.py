@@ -30,7 +30,7 @@ from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests.fake_channel import FakeChannel
-from tests.gateway.privacy.conftest import account, add_traces, canary, found_in, quiet, say, talk, user_ids
+from tests.gateway.privacy.conftest import account, add_login, add_traces, canary, found_in, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
 from tests.scripted_model import Hang, ScriptedModel
 
@@ -53,6 +53,7 @@ async def everybody_talks(gateway: Gateway, channel: FakeChannel, home: Path) ->
         file = Workspaces(home).of_person(ids[person])
         file.write(f"{canary(person)}.txt", f"{canary(person)}file".encode(), is_own=True)
         await gateway.store.person_settings.put(ids[person], "test", f"{canary(person)}chosen")
+        await add_login(gateway, ids[person], f"{canary(person)}login")
     return ids
 
 
@@ -387,7 +388,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         "turn_steps", "tool_calls", "approvals", "grants", "open_questions", "schedules", "occurrences",
         "memory_journal", "memory_proposals",
         "adapter_notes", "user_links", "link_requests", "mcp_tokens", "mcp_sign_ins",
-        "person_settings", "sign_ins",
+        "person_settings", "sign_ins", "logins", "recovery_codes", "invitations",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
         "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests", "talks",
         "accounts", "owner_tries", "erasure_codes", "documents",

@@ -13,7 +13,7 @@ from gateway.errors import FileError
 from gateway.ops.privacy.export import Exporter
 from gateway.ops.privacy.memory import PersonalMemory
 from gateway.sandbox.workspace import Workspaces
-from tests.gateway.privacy.conftest import account, add_traces, canary, quiet, say, talk, user_ids
+from tests.gateway.privacy.conftest import account, add_login, add_traces, canary, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
 
 PEOPLE = ("ada", "ben")
@@ -39,6 +39,7 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
             workspace = Workspaces(house.home).of_person(ids[person])
             workspace.write("notes/tea.txt", f"{canary(person)}file".encode(), is_own=True)
             await gateway.store.person_settings.put(ids[person], "test", f"{canary(person)}chosen")
+            await add_login(gateway, ids[person], f"{canary(person)}login")
         answer = await say(channel, "/export", "ada")
         assert "README.md" in answer
         (attachment,) = channel.sent[-1].attachments
@@ -53,6 +54,10 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
         assert word not in everything
     assert "kanarieadaone" in files["memory/USER.md"]
     assert [each["value"] for each in json.loads(files["settings.json"])] == ["kanarieadachosen"]
+    sign_in = json.loads(files["sign-in.json"])
+    assert [each["name"] for each in sign_in["passwords"]] == ["kanarieadalogin"]
+    assert [each["browser"] for each in sign_in["browsers"]] == ["kanarieadalogin"]
+    assert not [word for word in ("a-hash", "a-seed", "a-recovery-hash") if word in everything]
     assert files["files/notes/tea.txt"] == "kanarieadafile"
     assert [each["account"] for each in json.loads(files["accounts.json"])["accounts"]] == [f"fake:{account('ada')}"]
     assert json.loads(files["usage.json"])[0]["input_tokens"] > 0

@@ -19,6 +19,7 @@ from tests.conformance.hooks import HeartbeatSuite, HookSuite
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.lanes import LaneSuite
 from tests.conformance.links import LinkSuite
+from tests.conformance.logins import LoginSuite
 from tests.conformance.mcp_tokens import McpTokenSuite
 from tests.conformance.mcp_tools import McpToolSuite
 from tests.conformance.memory_journal import JournalSuite
@@ -84,6 +85,10 @@ class TestSkills(SkillSuite):
 
 
 class TestMcpTokens(McpTokenSuite):
+    pass
+
+
+class TestLogins(LoginSuite):
     pass
 
 

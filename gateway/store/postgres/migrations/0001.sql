@@ -691,6 +691,29 @@ CREATE TABLE sign_ins (
     user_id text COLLATE "C"
 );
 
+CREATE TABLE logins (
+    user_id text COLLATE "C" PRIMARY KEY,
+    name text COLLATE "C" NOT NULL,
+    name_key text COLLATE "C" NOT NULL UNIQUE,
+    password text COLLATE "C" NOT NULL,
+    seed text COLLATE "C" NOT NULL,
+    last_step bigint NOT NULL,
+    changed_at bigint NOT NULL
+);
+
+CREATE TABLE recovery_codes (
+    user_id text COLLATE "C" NOT NULL,
+    hash text COLLATE "C" NOT NULL,
+    PRIMARY KEY (user_id, hash)
+);
+
+CREATE TABLE invitations (
+    user_id text COLLATE "C" PRIMARY KEY,
+    hash text COLLATE "C" NOT NULL UNIQUE,
+    seed text COLLATE "C" NOT NULL,
+    expires_at bigint NOT NULL
+);
+
 CREATE TABLE sign_in_failures (
     address text COLLATE "C" PRIMARY KEY,
     failures bigint NOT NULL,

@@ -742,7 +742,7 @@ CREATE TABLE idempotent_requests (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotent_requests_by_time ON idempotent_requests (created_at);
 
--- Browsers in which the operator is signed in. The cookie's secret is in the browser only; what is kept is its HMAC
+-- Browsers in which somebody is signed in. The cookie's secret is in the browser only; what is kept is its HMAC
 -- under a key that the token gives.
 CREATE TABLE sign_ins (
     id           TEXT PRIMARY KEY,
@@ -753,7 +753,34 @@ CREATE TABLE sign_ins (
     user_id      TEXT               -- the person who signed in; NULL: the operator, by the token
 ) STRICT, WITHOUT ROWID;
 
--- Wrong tokens and keys in a row, by network address; where many workers share the database.
+-- How people sign in with a password and a second factor. The secret of the second factor is made of the seed and of a
+-- key that is not in here.
+CREATE TABLE logins (
+    user_id    TEXT PRIMARY KEY,
+    name       TEXT NOT NULL,           -- as it was typed
+    name_key   TEXT NOT NULL UNIQUE,    -- the same for all ways to write it
+    password   TEXT NOT NULL,           -- a hash
+    seed       TEXT NOT NULL,
+    last_step  INTEGER NOT NULL,        -- of the last code that was taken
+    changed_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Codes that help where the second factor is lost, until they are used.
+CREATE TABLE recovery_codes (
+    user_id TEXT NOT NULL,
+    hash    TEXT NOT NULL,
+    PRIMARY KEY (user_id, hash)
+) STRICT, WITHOUT ROWID;
+
+-- Links by which a person sets up a login, once.
+CREATE TABLE invitations (
+    user_id    TEXT PRIMARY KEY,
+    hash       TEXT NOT NULL UNIQUE,    -- SHA-256 of the secret in the link
+    seed       TEXT NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Wrong tokens and keys in a row, by network address, and wrong passwords by `name:` and the name; where many workers share the database.
 CREATE TABLE sign_in_failures (
     address  TEXT PRIMARY KEY,
     failures INTEGER NOT NULL,

@@ -75,6 +75,7 @@ async def person(context: PageContext, request: Request) -> Response:
         names=await context.sources.naming.labels(),
         links=[link for link in person.links if link.undone_at is None],
         kept_apart=context.services.people.kept_apart,
+        login=await context.services.logins.state(context.caller, person.id),
         back=_of(person.id),
         **_words(),
     )

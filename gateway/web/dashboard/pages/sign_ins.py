@@ -29,12 +29,15 @@ _SYSTEMS = (
 @PAGE.route()
 async def show(context: PageContext, request: Request) -> Response:
     """The signed-in browsers that the caller may see, the last seen first."""
+    login = await context.services.logins.state(context.caller)
     service, current = context.services.sign_ins, _current(request)
     rows = [
         (one, browser_name(one.browser), one.id == current, service.user_of(one))
         for one in await service.listed(context.caller)
     ]
-    return context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows, names=await context.names())
+    return context.render(
+        request, "sign-ins/index.html", title=PAGE.title, rows=rows, names=await context.names(), login=login
+    )
 
 
 @PAGE.form("/end", back=PAGE.path)

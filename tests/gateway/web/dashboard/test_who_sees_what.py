@@ -42,6 +42,7 @@ OPEN: Mapping[str, Role] = {
             *("GET /sessions", "GET /sessions/{session}", "GET /sessions/{session}/news"),
             *("GET /sessions/{session}/export", "POST /sessions/rename", "POST /sessions/pin", "POST /sessions/fork"),
             *("POST /sessions/delete", "GET /sign-ins", "POST /sign-ins/end", "POST /sign-ins/end-others"),
+            *("POST /sign-ins/change",),
         ),
         "guest",
     ),
