@@ -21,15 +21,20 @@ if TYPE_CHECKING:
     from gateway.config.file import _Reading
 
 
+IN_THE_CLEAR = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
+OPEN_FILE = "other users may read the secrets in this file"
+NOT_ALLOWED = "which `web.allowed_hosts` lacks"
+NO_KEY_NAMES_IT = "no key names this file; delete it"
+
+
 def warn(config: Config, reading: _Reading) -> None:
     """Note what is unwise in the file."""
     warned = reading.warned
     literal = literals(reading)
     for path in literal:
-        advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
-        warned.complain(path, advice)
+        warned.complain(path, IN_THE_CLEAR)
     if literal and reading.path.exists() and (mode := stat.S_IMODE(reading.path.stat().st_mode)) & 0o077:
-        warned.complain((), f"other users may read the secrets in this file ({mode:04o}); `chmod 600 {reading.path}`")
+        warned.complain((), f"{OPEN_FILE} ({mode:04o}); `chmod 600 {reading.path}`")
     for name, channel in config.channels.items():
         path = ("channels", name)
         if not channel.enabled:
@@ -42,7 +47,7 @@ def warn(config: Config, reading: _Reading) -> None:
             warned.complain((*path, "allow"), text)
         host = load_kind(channel.kind).public_host(channel.settings)
         if host is not None and host not in config.web.allowed_hosts:
-            text = f"is called as {host}, which `web.allowed_hosts` lacks; add it, unless your proxy sends another name"
+            text = f"is called as {host}, {NOT_ALLOWED}; add it, unless your proxy sends another name"
             warned.complain(path, text)
     if not _is_loopback(config.web.host):
         warned.complain(("web", "host"), "other machines can reach the web server; put one with TLS in front of it")
@@ -62,7 +67,7 @@ def about_files(config: Config, home: Path) -> Iterator[str]:
             text = f"the personality {personality.id} asks for the model {shown(personality.model)}"
             yield f"{text}, which is not among `models`{near}"
     for left in unused_secrets(home, Config.model_fields):
-        yield f"{left}: no key names this file; delete it"
+        yield f"{left}: {NO_KEY_NAMES_IT}"
 
 
 def literals(reading: _Reading) -> list[KeyPath]:

@@ -6,20 +6,26 @@ import asyncio
 import contextlib
 import importlib.util
 import platform
+import re
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 from gateway import __version__
 from gateway.agent.providers.embeddings import identity_of
 from gateway.agent.providers.models import HTTP_LIBRARY
 from gateway.agent.providers.trial import ask_configured
 from gateway.config import OFFLINE, Config
+from gateway.config.editing import Secret, edit, file_now
 from gateway.config.file import CONFIG_NAME, check
-from gateway.config.secrets import is_unset_variable
+from gateway.config.secrets import BEFORE_NAME, SECRETS_NAME, is_unset_variable, unused_secrets
+from gateway.config.unwise import IN_THE_CLEAR, NO_KEY_NAMES_IT, NOT_ALLOWED, OPEN_FILE
 from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.errors import EthosError
-from gateway.ops.doctor.finding import Finding, Ground, named
+from gateway.files.positions.yaml import Problem, dotted, walk_text
+from gateway.ops.doctor.files import closing
+from gateway.ops.doctor.finding import Finding, Ground, Repair, named
 from gateway.runtime.extras import how_to_install
 from gateway.store.sqlite.engine import SqliteConnection
 from gateway.store.sqlite.schema import OLDEST_SQLITE, migrations, schema_version
@@ -92,10 +98,64 @@ def configuration(ground: Ground) -> Iterator[Finding]:
             yield Finding(named("config-unset", problem), "warning", problem, advice_here)
             continue
         yield Finding(named("config", problem), "problem", problem, advice)
+    known = {str(one): one for one in findings.warned}
+    unused = {f"{path}: {NO_KEY_NAMES_IT}": path for path in unused_secrets(ground.home, Config.model_fields)}
     for warning in findings.warnings:
         is_about_files = warning.startswith("the personality ")
         where = f"Edit its files below {ground.home / 'personalities'}." if is_about_files else advice
-        yield Finding(named("config", warning), "warning", warning, where)
+        repair = None
+        if warning in known:
+            repair = _edit_for(ground, known[warning])
+        elif warning in unused:
+            repair, where = _deletion(ground, unused[warning]), "Delete it, and end the key where it was made."
+        yield Finding(named("config", warning), "warning", warning, where, repair=repair)
+
+
+def _edit_for(ground: Ground, warned: Problem) -> Repair | None:
+    """What changes `config.yaml` so that nothing is left to warn of; None where people must decide."""
+    home = ground.home
+    if warned.text == IN_THE_CLEAR:
+        return ground.by_hands(
+            "Move it to a file",
+            f"Moves the secret into a file of its own in {SECRETS_NAME}/, which only you may read; {CONFIG_NAME} then "
+            f"names that file. {BEFORE_NAME} still has the secret: delete it when all works.",
+            lambda _hands: asyncio.to_thread(_moved, home, warned.path),
+        )
+    if warned.text.startswith(OPEN_FILE):
+        return closing(home)
+    if called := re.fullmatch(rf"is called as (\S+), {re.escape(NOT_ALLOWED)}.*", warned.text):
+        return ground.by_hands(
+            "Allow the name",
+            f"Adds {called[1]} to `web.allowed_hosts` in {CONFIG_NAME}. It counts after a restart.",
+            lambda _hands: asyncio.to_thread(_allowed, home, called[1]),
+        )
+    return None
+
+
+def _moved(home: Path, path: str) -> str:
+    values = file_now(home).values
+    for place, text in walk_text(values):
+        if dotted(place) == path:
+            done = edit(home, {place: Secret(text)})
+            return " ".join((f"{path} is in a file of its own now.", *done.notes))
+    return f"{path} is not there any more."
+
+
+def _allowed(home: Path, host: str) -> str:
+    there = file_now(home).values.get("web") or {}
+    names = there.get("allowed_hosts") or []
+    if host not in names:
+        edit(home, {("web", "allowed_hosts"): [*names, host]})
+    return f"{host} is in `web.allowed_hosts` now. Restart the gateway."
+
+
+def _deletion(ground: Ground, path: Path) -> Repair:
+    async def run() -> str:
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        return f"{path.relative_to(ground.home)} is deleted."
+
+    does = f"Deletes {path.relative_to(ground.home)}. It cannot be undone, and backups do not have it."
+    return Repair(label="Delete", does=does, run=run, asks=True)
 
 
 def personalities(ground: Ground) -> Iterator[Finding]:

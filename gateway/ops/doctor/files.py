@@ -69,11 +69,7 @@ def modes(ground: Ground) -> Iterator[Finding]:
                 "warning" if home_is_closed else "problem",
                 f"Other users may look into: {_named(paths)}",
                 f"chmod {wanted} " + " ".join(map(str, paths)),
-                repair=_by_files(
-                    "Close to others",
-                    "Takes the rights of all other users away from the files and directories of the gateway.",
-                    partial(_closed, ground.home),
-                ),
+                repair=closing(ground.home),
             )
 
 
@@ -108,6 +104,12 @@ def _by_files(label: str, does: str, work: Callable[[], str], *, asks: bool = Fa
         return await asyncio.to_thread(work)
 
     return Repair(label=label, does=does, run=run, asks=asks)
+
+
+def closing(home: Path) -> Repair:
+    """What closes everything in the data directory to other users."""
+    does = "Takes the rights of all other users away from the files and directories of the gateway."
+    return _by_files("Close to others", does, partial(_closed, home))
 
 
 def _closed(home: Path) -> str:

@@ -66,7 +66,6 @@ LOOKS: Sequence[Look] = (
     Look(files.left_by_a_dead_gateway),
     Look(files.port, "settings"),
     Look(leftovers.leftovers),
-    Look(leftovers.secrets, "settings"),
     Look(running.running, "channels"),
     Look(server.server, is_quick=False),
     Look(tools.workspaces, is_quick=False),

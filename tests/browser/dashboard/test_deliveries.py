@@ -55,3 +55,31 @@ async def test_a_row_that_somebody_else_dropped_meanwhile_is_said_so(open_desk: 
     await expect(page.locator(".note:not([hidden])")).to_contain_text(
         f"message {dead.id} is done; only dead letters are tried again"
     )
+
+
+async def test_a_filtered_list_is_tried_again_or_dropped_all_at_once_after_a_question(open_desk: Open) -> None:
+    desk = await open_desk(ScriptedModel(BOOM, BOOM, BOOM, BOOM), delivery={"max_attempts": 1})
+    for text in ("first poison", "second poison"):
+        await desk.say(text)
+    page = await desk.open("/deliveries?queue=inbox&state=dead&channel=local")
+    chips = page.get_by_role("list", name="Filters in use")
+    await expect(chips.get_by_role("listitem")).to_have_text(["Without Given up", "Without local", "Show all"])
+    await look_over(page)
+    await page.get_by_role("button", name="Try all given up again").click()
+    await expect(page.locator("main")).to_contain_text("All that were given up are answered from the start")
+    await look_over(page)
+    await page.get_by_role("link", name="Cancel").click()
+    await expect(page.locator("tbody tr")).to_have_count(2)
+
+    await page.get_by_role("button", name="Try all given up again").click()
+    await page.get_by_role("button", name="Try all again").click()
+    await expect(page.locator(".note:not([hidden])")).to_contain_text("2 messages are tried again now")
+    await settled(desk.gateway)
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.get_by_role("button", name="Drop all of these").click()
+    await expect(page.locator("main")).to_contain_text("None of these messages gets an answer, of the channel local")
+    await page.get_by_role("button", name="Drop all", exact=True).click()
+    await expect(page.locator(".note:not([hidden])")).to_contain_text("2 messages are dropped")
+    await chips.get_by_role("link", name="Without local").click()
+    await expect(chips.get_by_role("listitem")).to_have_text(["Without Given up"])
+    await expect(page.get_by_label("Channel")).to_have_value("")

@@ -259,3 +259,20 @@ async def test_a_file_without_the_page_s_token_is_not_taken(open_desk: Open) -> 
         )
         assert wrong.status_code == 400
     assert len(await waiting(desk)) == 1
+
+
+async def test_filters_in_use_are_shown_and_taken_away_one_by_one(open_desk: Open) -> None:
+    desk, _ = await with_traces(open_desk, "I like tea", "the train is late")
+    page = await desk.open("/traces?q=tea&type=episodic&tag=drink")
+    chips = page.get_by_role("list", name="Filters in use")
+    names = ["Without “tea”", "Without What happened", "Without Tags: drink", "Show all"]
+    await expect(chips.get_by_role("listitem")).to_have_text(names)
+    await expect(page.locator(".empty")).to_contain_text("Nothing fits")
+    await look_over(page)
+    await chips.get_by_role("link", name="Without Tags: drink").click()
+    await expect(page.locator("tbody tr")).to_contain_text("I like tea")
+    await page.get_by_label("Type").select_option("semantic")  # a choice takes effect at once
+    await expect(chips.get_by_role("listitem")).to_have_text(["Without “tea”", "Without Knowledge", "Show all"])
+    await chips.get_by_role("link", name="Show all").click()
+    await expect(chips).to_have_count(0)
+    await expect(page.locator("tbody tr")).to_have_count(2)

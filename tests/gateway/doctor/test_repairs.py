@@ -121,21 +121,43 @@ async def test_drafts_of_writes_that_were_broken_off_are_deleted_and_the_files_s
         assert [path.exists() for path in (old, new, kept)] == [False, True, True], "another may be writing it now"
 
 
-async def test_a_secret_that_nothing_names_is_deleted_after_a_question_and_others_stay(house: House) -> None:
+async def test_a_secret_that_no_key_names_is_deleted_after_a_question_and_others_stay(house: House) -> None:
     async with served(house) as gateway:
         secrets = house.home / "secrets"
         secrets.mkdir(mode=0o700, exist_ok=True)
-        (secrets / "left").write_text("x")
-        (secrets / "used").write_text("y")
+        for name in ("models-old-api_key", "models-m-api_key"):
+            (secrets / name).write_text("x")
+            (secrets / name).chmod(0o600)
         config = house.home / "config.yaml"
-        config.write_text(f"{config.read_text()}\nmodels: {{m: {{api_key: {{file: secrets/used}}}}}}\n")
+        model = "{provider: openai, model: gpt, api_key: {file: secrets/models-m-api_key}}"
+        config.write_text(f"{config.read_text()}\nmodels: {{m: {model}}}\n")
         service = repairs(gateway)
-        [orphan] = [one for one in (await service.findings(OPERATOR)).items if one.id.startswith("secret-")]
+        [orphan] = [one for one in (await service.findings(OPERATOR)).items if "models-old-api_key" in one.what]
         assert orphan.repair is not None
         assert orphan.repair.asks
-        assert "secrets/left" in orphan.what
         await mended(service, orphan.id)
-        assert sorted(path.name for path in secrets.iterdir() if path.name in ("left", "used")) == ["used"]
+        kept = {path.name for path in secrets.iterdir()}
+        assert "models-old-api_key" not in kept
+        assert "models-m-api_key" in kept
+
+
+async def test_a_secret_in_the_configuration_is_moved_to_a_file_and_the_rest_stays_as_it_was(house: House) -> None:
+    async with served(house) as gateway:
+        config = house.home / "config.yaml"
+        config.write_text(
+            config.read_text()
+            + "\nmodels:\n  m:  # mine\n    provider: openai\n    model: gpt\n    api_key: sk-very-secret\n"
+        )
+        service = repairs(gateway)
+        await service.repair(OPERATOR, "config-changed")
+        [clear] = [one for one in (await service.findings(OPERATOR)).items if "a secret is in the file" in one.what]
+        assert "models.m.api_key" in await mended(service, clear.id)
+        assert "sk-very-secret" not in config.read_text()
+        assert "m:  # mine" in config.read_text()
+        [kept] = [path for path in (house.home / "secrets").iterdir() if path.name.startswith("models")]
+        assert kept.read_text().strip() == "sk-very-secret"
+        assert kept.stat().st_mode & 0o777 == 0o600
+        assert "config-changed" not in await ids(service), "it says the same as before"
 
 
 async def test_a_copy_of_a_broken_map_is_deleted_and_the_map_stays(house: House) -> None:
