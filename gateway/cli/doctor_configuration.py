@@ -15,7 +15,6 @@ from gateway.agent.providers.embeddings import identity_of
 from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.agent.providers.trial import ask_once
-from gateway.cli.data import schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME, check
@@ -24,7 +23,7 @@ from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.errors import EthosError
 from gateway.runtime.extras import how_to_install
 from gateway.store.sqlite.engine import SqliteConnection
-from gateway.store.sqlite.schema import OLDEST_SQLITE, migrations
+from gateway.store.sqlite.schema import OLDEST_SQLITE, migrations, schema_version
 from gateway.traces.lacking import count_lacking
 from gateway.traces.trace_store import TRACES_NAME
 

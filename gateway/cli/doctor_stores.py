@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-from gateway.cli.data import opened_store, schema_version
+from gateway.cli.data import opened_store
 from gateway.cli.finding import Finding, Ground
 from gateway.config.memory_kinds import DEFAULT_KIND
 from gateway.domain.personalities import Personalities, Personality
@@ -15,7 +15,7 @@ from gateway.files.home import DATABASE_NAME
 from gateway.files.last_backup import last_backup
 from gateway.people.identity import IdentityMap
 from gateway.sdk.models.deliveries import Delivery, Queue
-from gateway.store.sqlite.schema import migrations
+from gateway.store.sqlite.schema import migrations, schema_version
 from gateway.store.stores import Stores
 
 OLD = timedelta(hours=1)

@@ -219,8 +219,8 @@ def _check_there(place: Place) -> None:
 
 def _version(place: Place) -> int | None:
     """The schema version, without changing it; None where it cannot be read. Blocks."""
-    from gateway.cli.data import schema_version
     from gateway.files.home import DATABASE_NAME
+    from gateway.store.sqlite.schema import schema_version
 
     if isinstance(place, Path):
         return schema_version(place / DATABASE_NAME)
