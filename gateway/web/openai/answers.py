@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 
 import structlog
@@ -99,7 +99,7 @@ class Following:
         self._text = ""
         self._is_whole = False
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncGenerator[Piece]:
         """Until the answer is whole.
 
         Raises:
@@ -107,7 +107,7 @@ class Following:
         """
         try:
             async with asyncio.timeout(LONGEST_S):
-                async with contextlib.aclosing(self._pieces()) as pieces:  # type: ignore[type-var]
+                async with contextlib.aclosing(self._pieces()) as pieces:
                     async for piece in pieces:
                         yield piece
         except TimeoutError as error:
@@ -116,7 +116,7 @@ class Following:
             self._gone()
             raise
 
-    async def _pieces(self) -> AsyncIterator[Piece]:
+    async def _pieces(self) -> AsyncGenerator[Piece]:
         sent, chat, keys = self._begun.sent, self._services.chat, self._services.keys
         events = await chat.events(self._speaker, sent.session, after=sent.sequence)
         async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
@@ -196,11 +196,11 @@ class Following:
             await talks.give_up(self._speaker, begun)
             raise out_of_budget(talks.budget_turns_in_s()) if waits_for.startswith("budget") else no_model()
         if kind == "refused":
-            await talks.forget(begun)
+            await talks.forget(self._speaker, begun)
             text = "Too many messages of this account wait already; ask again when they are answered."
             raise OpenAIError(429, text, headers={"retry-after": str(MODEL_RETRY_S)})
         if kind in ("dead", "expired"):
-            await talks.forget(begun)
+            await talks.forget(self._speaker, begun)
             raise OpenAIError(500, "The gateway could not answer; its log says why.", headers=_FAILED)
 
     def _gone(self) -> None:
