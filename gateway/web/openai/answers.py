@@ -44,12 +44,13 @@ class Working:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The answer is whole; tokens are those of all calls of models in it."""
+    """The answer is whole, or cut where it was as long as it may be; tokens are those of all calls of models in it."""
 
     text: str
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    is_cut: bool
 
 
 Piece = Said | Working | Ended
@@ -182,6 +183,7 @@ class Following:
             input_tokens=outcome.input_tokens,
             output_tokens=outcome.output_tokens,
             cached_tokens=outcome.cached_tokens,
+            is_cut=outcome.is_cut,
         )
 
     async def _refuse_failure(self, answer: wire.ChatMessage) -> None:

@@ -190,6 +190,7 @@ class OpenAIApplication:
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
+            is_cut=used.is_cut,
         )
 
     async def _speaker(self, caller: Caller, user: str | None) -> Caller:

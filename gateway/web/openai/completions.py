@@ -29,7 +29,7 @@ class Completion:
     def whole(self, ended: Ended) -> dict[str, Any]:
         """The answer at once."""
         message = {"role": "assistant", "content": ended.text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(ended)}
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(ended)}
 
     async def stream(self, pieces: AsyncGenerator[Piece]) -> AsyncIterator[bytes]:
@@ -44,7 +44,7 @@ class Completion:
                         case Said(text=text):
                             yield self._chunk({"content": text})
                         case Ended():
-                            yield self._chunk({}, finish="stop")
+                            yield self._chunk({}, finish=_finish(piece))
                             if self._wants_usage:
                                 yield self._frame(choices=[], usage=usage_of(piece))
             except OpenAIError as error:
@@ -57,6 +57,10 @@ class Completion:
     def _frame(self, **more: Any) -> bytes:
         nothing = {"usage": None} if self._wants_usage else {}
         return frame({**self._head, "object": "chat.completion.chunk", **nothing, **more})
+
+
+def _finish(ended: Ended) -> str:
+    return "length" if ended.is_cut else "stop"
 
 
 def usage_of(ended: Ended) -> dict[str, Any]:

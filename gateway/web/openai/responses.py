@@ -48,7 +48,9 @@ class ModelResponse:
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": ended.input_tokens + ended.output_tokens,
         }
-        return {**self._head, "status": "completed", "output": [self._item(ended.text)], "usage": usage}
+        status = "incomplete" if ended.is_cut else "completed"
+        why = {"incomplete_details": {"reason": "max_output_tokens"}} if ended.is_cut else {}
+        return {**self._head, **why, "status": status, "output": [self._item(ended.text)], "usage": usage}
 
     async def stream(self, pieces: AsyncGenerator[Piece]) -> AsyncIterator[bytes]:
         """The answer as it grows."""
@@ -75,7 +77,8 @@ class ModelResponse:
                             yield event("response.output_text.done", **place, text=text, logprobs=[])
                             yield event("response.content_part.done", **place, part=_part(text))
                             yield event("response.output_item.done", output_index=0, item=self._item(text))
-                            yield event("response.completed", response=self.whole(piece))
+                            whole = self.whole(piece)
+                            yield event(f"response.{whole['status']}", response=whole)
             except OpenAIError as error:
                 failed = {"code": "server_error", "message": error.text}
                 yield event("response.failed", response={**begun, "status": "failed", "error": failed})
