@@ -138,6 +138,7 @@ class ModelUsage:
     Attributes:
         cached_tokens: of the input, what the provider read from its cache.
         written_tokens: of the input, what it wrote to its cache.
+        is_cut: the answer ended where it was as long as it may be.
     """
 
     model: str
@@ -146,6 +147,7 @@ class ModelUsage:
     cost_usd: float | None = None
     cached_tokens: int = 0
     written_tokens: int = 0
+    is_cut: bool = False
 
     @property
     def facts(self) -> dict[str, int]:

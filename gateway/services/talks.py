@@ -16,12 +16,14 @@ A digest is of texts alone: neither white space nor files change it. Whose talk 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from weakref import WeakValueDictionary
 
 from gateway.agent.meter import Meter
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Spender, reply_of
@@ -107,11 +109,17 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A message that was said, and will be answered; `conversation` is where the answer comes."""
+    """A message that was said, and will be answered.
+
+    Attributes:
+        conversation: where the answer comes.
+        is_made: its session was made for it.
+    """
 
     sent: wire.AcceptedMessage
     conversation: ConversationRef
     shown: Shown
+    is_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,7 @@ class TalkService:
         self._meter = meter
         self._config = config
         self._back: dict[str, asyncio.Event] = {}
+        self._saying: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
     async def say(self, caller: Caller, talk: Talk, *, key: str | None = None, is_again: bool = False) -> Begun:
         """Say the message in its session; the answer comes by `ChatService.events`.
@@ -158,9 +167,11 @@ class TalkService:
         before = await self._before(caller, merged, seed)
         asked = _said(before, Line("user", merged.text))
         shown = Shown(talk=merged, says=_says(talk), seed=seed, asked=asked)
-        known = await self._known(caller, asked, key, is_again=is_again)
-        if known is None:
-            return await self._say(caller, shown, key)
+        # A repetition may come while the message itself is on its way.
+        async with self._saying.setdefault(asked, asyncio.Lock()):
+            known = await self._known(caller, asked, key, is_again=is_again)
+            if known is None:
+                return await self._say(caller, shown, key)
         await self._talks.take_up(known.message)
         if known.message in self._back:
             self._back[known.message].set()
@@ -179,14 +190,17 @@ class TalkService:
         """What messages of the conversation did cost, and what they wait for."""
         return await self._talks.outcome(begun.conversation.conversation, messages)
 
-    async def forget(self, begun: Begun) -> None:
-        """A repetition of the message is a new one: it was given up."""
+    async def forget(self, caller: Caller, begun: Begun) -> None:
+        """A repetition of the message is a new one: it was given up. A session that was made for it goes."""
         await self._talks.drop(begun.sent.message)
+        if begun.is_made:
+            with contextlib.suppress(NotFound):
+                await self._sessions.delete(caller, begun.sent.session)
 
     async def give_up(self, caller: Caller, begun: Begun) -> None:
         """The program is told that there is no answer: the message is dropped, and a repetition is a new one."""
-        await self.forget(begun)
         await self._chat.stop(caller, wire.StopAnswer(session=begun.sent.session))
+        await self.forget(caller, begun)
 
     async def leave(self, caller: Caller, begun: Begun) -> None:
         """The program went away before it got anything: the answer is stopped, unless it asks again soon."""
@@ -214,10 +228,14 @@ class TalkService:
 
         Raises:
             NotAllowed: the caller has no access any more.
+            Malformed: it is too long.
             BudgetExhausted, ModelUnavailable: there is no answer now.
             ModelRefused: there is never one.
         """
         user_id, _ = await self._chat.speaker(caller)
+        most_chars = self._config.current.limits.max_message_chars
+        if len(wishes) + len(text) > most_chars:
+            raise Malformed(f"a message may have {most_chars} characters")
         request = ModelRequest(
             system=wishes,
             messages=(ChatMessage(role="user", text=text),),
@@ -238,6 +256,7 @@ class TalkService:
         by = _seed_of_key(key) if key is not None else secrets.token_hex(16)
         point = await self._point(talk, shown.seed)
         session_id = None if point is None else await self._goes_on(caller, point.row)
+        is_made = point is None or session_id != point.row.session_id
         known = 0 if point is None or session_id is None else point.lines
         wishes = None if point is None or session_id is None else point.row.wishes
         text = says
@@ -249,18 +268,20 @@ class TalkService:
         row = TalkRow(message=message_id(caller, by), session_id=session_id, asked=shown.asked, wishes=wishes)
         await self._talks.add(row)
         message = wire.SendMessage(session=session_id, text=text, attachments=talk.attachments)
+        sent = wire.AcceptedMessage(session=session_id, message=row.message, sequence=0)
+        begun = await self._begun(sent, shown, is_made=is_made)
         try:
             sent = await self._chat.send(caller, message, seed=by, quotes=_quotes(talk.earlier[known:]))
         except EthosError:
-            await self._talks.drop(row.message)
+            await self.forget(caller, begun)
             raise
-        return await self._begun(sent, shown)
+        return replace(begun, sent=sent)
 
-    async def _begun(self, sent: wire.AcceptedMessage, shown: Shown) -> Begun:
+    async def _begun(self, sent: wire.AcceptedMessage, shown: Shown, *, is_made: bool = False) -> Begun:
         session = await self._session_store.session(sent.session)
         if session is None:
             raise NotFound("the session was deleted meanwhile")
-        return Begun(sent=sent, conversation=session.conversation, shown=shown)
+        return Begun(sent=sent, conversation=session.conversation, shown=shown, is_made=is_made)
 
     async def _known(self, caller: Caller, asked: bytes, key: str | None, *, is_again: bool) -> TalkRow | None:
         """The row of the message that this one repeats."""

@@ -27,7 +27,8 @@ _ANSWERED = """
 """
 _OUTCOME = """
     SELECT waits_for, coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(output_tokens), 0) AS output_tokens,
-           coalesce(sum(cached_tokens), 0) AS cached_tokens
+           coalesce(sum(cached_tokens), 0) AS cached_tokens,
+           (SELECT is_cut FROM usage AS last WHERE last.turn_id = inbox.turn_id ORDER BY id DESC LIMIT 1) AS is_cut
     FROM inbox LEFT JOIN usage ON usage.turn_id = inbox.turn_id
     WHERE channel = ? AND conversation = ? AND message_id IN ({marks}) GROUP BY inbox.turn_id, waits_for
 """
@@ -61,12 +62,14 @@ class Outcome:
     Attributes:
         waits_for: what one waits for, in the words of `Parking`; empty for nothing.
         input_tokens, output_tokens, cached_tokens: of all calls of models.
+        is_cut: an answer ended where it was as long as it may be.
     """
 
     waits_for: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    is_cut: bool = False
 
 
 class SqlTalks:
@@ -146,6 +149,7 @@ class SqlTalks:
             input_tokens=sum(int(row["input_tokens"]) for row in rows),
             output_tokens=sum(int(row["output_tokens"]) for row in rows),
             cached_tokens=sum(int(row["cached_tokens"]) for row in rows),
+            is_cut=any(row["is_cut"] for row in rows),
         )
 
 

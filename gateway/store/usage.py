@@ -86,11 +86,11 @@ _ADD_CALL = f"""
 _NOTE_CALL = f"""
     INSERT INTO usage (
         call_id, turn_id, user_id, personality_id, model, input_tokens, output_tokens, cached_tokens, written_tokens,
-        cost_usd, at
+        cost_usd, is_cut, at
     )
     VALUES (
         :call_id, :turn_id, {_USER}, :personality_id, :model, :input_tokens, :output_tokens, :cached_tokens,
-        :written_tokens, :cost_usd, :at
+        :written_tokens, :cost_usd, :is_cut, :at
     )
     ON CONFLICT DO NOTHING
 """  # noqa: S608 (a constant)

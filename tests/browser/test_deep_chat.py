@@ -18,10 +18,9 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not BUNDLE.exists(), reason="needs npm: deploy/install-test-packages"),
 ]
-PAGE = """<!doctype html><meta charset="utf-8"><title>Chat</title><script type="module" src="/deep-chat.js"></script>
-<deep-chat style="width: 100%; height: 90vh"
-  directConnection='{"openAI": {"key": "KEY", "FORM": true}}'
-  connect='{"url": "/v1/PATH", "stream": true, "additionalBodyProps": {"model": "ethos"}}'></deep-chat>"""
+HEAD = '<!doctype html><meta charset="utf-8"><title>Chat</title><script type="module" src="/deep-chat.js"></script>'
+DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
+EXAMPLE = DOCS.read_text(encoding="utf-8").partition("```html\n")[2].partition("```")[0]
 
 
 async def shown(browser: Browser, gateway: Gateway, key: str, form: str, path: str) -> Page:
@@ -32,8 +31,8 @@ async def shown(browser: Browser, gateway: Gateway, key: str, form: str, path: s
         if route.request.url.endswith(".js"):
             await route.fulfill(path=BUNDLE, content_type="text/javascript")
         else:
-            body = PAGE.replace("KEY", key).replace("FORM", form).replace("PATH", path)
-            await route.fulfill(body=body, content_type="text/html")
+            shown = EXAMPLE.replace("ethos_…", key).replace("completions", form, 1).replace("chat/completions", path)
+            await route.fulfill(body=HEAD + shown, content_type="text/html; charset=utf-8")
 
     await page.route("**/deep-chat.*", own)
     await page.goto(f"{gateway.web.url}deep-chat.html")

@@ -188,6 +188,7 @@ class HttpWire:
             cost_usd=self._cost_usd(said),
             cached_tokens=said.tokens.cached,
             written_tokens=said.tokens.written,
+            is_cut=said.finish == "length",
         )
 
     def _cost_usd(self, said: Said) -> float | None:

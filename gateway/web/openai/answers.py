@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 
 import structlog
@@ -44,12 +44,13 @@ class Working:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The answer is whole; tokens are those of all calls of models in it."""
+    """The answer is whole, or cut where it was as long as it may be; tokens are those of all calls of models in it."""
 
     text: str
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    is_cut: bool
 
 
 Piece = Said | Working | Ended
@@ -99,7 +100,7 @@ class Following:
         self._text = ""
         self._is_whole = False
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncGenerator[Piece]:
         """Until the answer is whole.
 
         Raises:
@@ -107,7 +108,7 @@ class Following:
         """
         try:
             async with asyncio.timeout(LONGEST_S):
-                async with contextlib.aclosing(self._pieces()) as pieces:  # type: ignore[type-var]
+                async with contextlib.aclosing(self._pieces()) as pieces:
                     async for piece in pieces:
                         yield piece
         except TimeoutError as error:
@@ -116,7 +117,7 @@ class Following:
             self._gone()
             raise
 
-    async def _pieces(self) -> AsyncIterator[Piece]:
+    async def _pieces(self) -> AsyncGenerator[Piece]:
         sent, chat, keys = self._begun.sent, self._services.chat, self._services.keys
         events = await chat.events(self._speaker, sent.session, after=sent.sequence)
         async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
@@ -182,6 +183,7 @@ class Following:
             input_tokens=outcome.input_tokens,
             output_tokens=outcome.output_tokens,
             cached_tokens=outcome.cached_tokens,
+            is_cut=outcome.is_cut,
         )
 
     async def _refuse_failure(self, answer: wire.ChatMessage) -> None:
@@ -196,11 +198,11 @@ class Following:
             await talks.give_up(self._speaker, begun)
             raise out_of_budget(talks.budget_turns_in_s()) if waits_for.startswith("budget") else no_model()
         if kind == "refused":
-            await talks.forget(begun)
+            await talks.forget(self._speaker, begun)
             text = "Too many messages of this account wait already; ask again when they are answered."
             raise OpenAIError(429, text, headers={"retry-after": str(MODEL_RETRY_S)})
         if kind in ("dead", "expired"):
-            await talks.forget(begun)
+            await talks.forget(self._speaker, begun)
             raise OpenAIError(500, "The gateway could not answer; its log says why.", headers=_FAILED)
 
     def _gone(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import BudgetExhausted, EthosError, ModelRefused, ModelUnavailable, PersonalityError
 from gateway.services.caller import OF_A_PERSON, Caller, NotAllowed, NotNamed, Permission
+from gateway.services.chat import account_of
 from gateway.services.operator_services import OperatorServices
 from gateway.services.talks import Talk
 from gateway.web.api.events import EventStreamResponse
@@ -37,6 +40,8 @@ RETRY_HEADER = "x-stainless-retry-count"
 """By it the clients that OpenAI publishes say that they ask again."""
 _STATUSES: Mapping[int, int] = {409: 400, 422: 400, 428: 400, 501: 400}
 """What OpenAI's clients would try again, or do not know."""
+MOST_ASIDES = 8
+"""Side calls of one account at once; no queue bounds them."""
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
@@ -53,6 +58,7 @@ class OpenAIApplication:
         self._services = services
         self._is_ending = is_ending
         self._going_on: set[asyncio.Task[None]] = set()
+        self._asides: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -122,14 +128,24 @@ class OpenAIApplication:
             if is_response
             else Completion(message, model, created_s, wants_usage=asked.wants_usage)
         )
-        if asked.is_streamed:
-            first = await _while_there(receive, anext(pieces))
-            return EventStreamResponse(form.stream(_again(first, pieces)))
-        return _json(form.whole(await _while_there(receive, _last(pieces))))
+        if not asked.is_streamed:
+            return _json(form.whole(await _while_there(receive, _last(pieces))))
+        first = await _while_there(receive, anext(pieces))
+        return EventStreamResponse(form.stream(self._in_form(first, pieces)))
+
+    async def _in_form(self, first: Piece, rest: AsyncGenerator[Piece]) -> AsyncGenerator[Piece]:
+        """What a stream that has begun goes on with; what goes wrong in it is an `OpenAIError`."""
+        async with contextlib.aclosing(rest):
+            try:
+                yield first
+                async for piece in rest:
+                    yield piece
+            except EthosError as error:
+                raise self._told(error) from error
 
     async def _followed(
         self, headers: Headers, caller: Caller, speaker: Caller, asked: Asked
-    ) -> tuple[str, AsyncIterator[Piece]]:
+    ) -> tuple[str, AsyncGenerator[Piece]]:
         retries, key = headers.get(RETRY_HEADER, "0"), headers.get("idempotency-key")
         is_again = retries.isdecimal() and int(retries) > 0
         try:
@@ -155,12 +171,18 @@ class OpenAIApplication:
         text = f"This key talks as a guest, who chooses no personality; ask for the model `{DEFAULT_MODEL}`."
         return OpenAIError(403, text, param="model")
 
-    async def _aside(self, speaker: Caller, asked: Asked) -> AsyncIterator[Piece]:
+    async def _aside(self, speaker: Caller, asked: Asked) -> AsyncGenerator[Piece]:
         """The answer to what a front end asks about a talk."""
-        talk = asked.talk
-        reply = await self._services.talks.aside(
-            speaker, wishes=talk.wishes, text=talk.text, most_tokens=asked.most_tokens
-        )
+        talk, who = asked.talk, account_of(speaker)
+        if self._asides[who] >= MOST_ASIDES:
+            raise OpenAIError(429, "Too many such requests at once; ask again later.", headers={"retry-after": "1"})
+        self._asides[who] += 1
+        try:
+            reply = await self._services.talks.aside(
+                speaker, wishes=talk.wishes, text=talk.text, most_tokens=asked.most_tokens
+            )
+        finally:
+            self._asides -= Counter((who,))
         text, used = reply.message.text, reply.usage
         yield Said(text)
         yield Ended(
@@ -168,6 +190,7 @@ class OpenAIApplication:
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
+            is_cut=used.is_cut,
         )
 
     async def _speaker(self, caller: Caller, user: str | None) -> Caller:
@@ -271,17 +294,12 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _last(pieces: AsyncIterator[Piece]) -> Ended:
-    async for piece in pieces:
-        if isinstance(piece, Ended):
-            return piece
+async def _last(pieces: AsyncGenerator[Piece]) -> Ended:
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Ended):
+                return piece
     raise OpenAIError(500, "The gateway could not answer; its log says why.")  # pragma: no cover (a stream has an end)
-
-
-async def _again(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
-    yield first
-    async for piece in rest:
-        yield piece
 
 
 def _json(content: dict[str, Any]) -> Response:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from gateway.web.openai.answers import Ended, Piece, Said, Working
@@ -28,25 +29,26 @@ class Completion:
     def whole(self, ended: Ended) -> dict[str, Any]:
         """The answer at once."""
         message = {"role": "assistant", "content": ended.text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(ended)}
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(ended)}
 
-    async def stream(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    async def stream(self, pieces: AsyncGenerator[Piece]) -> AsyncIterator[bytes]:
         """The answer as it grows."""
-        try:
-            yield self._chunk({"role": "assistant", "content": ""})
-            async for piece in pieces:
-                match piece:
-                    case Working():
-                        yield KEEP_ALIVE
-                    case Said(text=text):
-                        yield self._chunk({"content": text})
-                    case Ended():
-                        yield self._chunk({}, finish="stop")
-                        if self._wants_usage:
-                            yield self._frame(choices=[], usage=usage_of(piece))
-        except OpenAIError as error:
-            yield frame(error.body)
+        async with contextlib.aclosing(pieces) as each:
+            try:
+                yield self._chunk({"role": "assistant", "content": ""})
+                async for piece in each:
+                    match piece:
+                        case Working():
+                            yield KEEP_ALIVE
+                        case Said(text=text):
+                            yield self._chunk({"content": text})
+                        case Ended():
+                            yield self._chunk({}, finish=_finish(piece))
+                            if self._wants_usage:
+                                yield self._frame(choices=[], usage=usage_of(piece))
+            except OpenAIError as error:
+                yield frame(error.body)
         yield _END
 
     def _chunk(self, delta: dict[str, str], finish: str | None = None) -> bytes:
@@ -55,6 +57,10 @@ class Completion:
     def _frame(self, **more: Any) -> bytes:
         nothing = {"usage": None} if self._wants_usage else {}
         return frame({**self._head, "object": "chat.completion.chunk", **nothing, **more})
+
+
+def _finish(ended: Ended) -> str:
+    return "length" if ended.is_cut else "stop"
 
 
 def usage_of(ended: Ended) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from gateway.web.openai.answers import Ended, Piece, Said, Working
@@ -47,9 +48,11 @@ class ModelResponse:
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": ended.input_tokens + ended.output_tokens,
         }
-        return {**self._head, "status": "completed", "output": [self._item(ended.text)], "usage": usage}
+        status = "incomplete" if ended.is_cut else "completed"
+        why = {"incomplete_details": {"reason": "max_output_tokens"}} if ended.is_cut else {}
+        return {**self._head, **why, "status": status, "output": [self._item(ended.text)], "usage": usage}
 
-    async def stream(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    async def stream(self, pieces: AsyncGenerator[Piece]) -> AsyncIterator[bytes]:
         """The answer as it grows."""
         numbers = itertools.count()
 
@@ -58,26 +61,27 @@ class ModelResponse:
 
         begun = {**self._head, "status": "in_progress", "output": [], "usage": None}
         place = {"item_id": self._id, "output_index": 0, "content_index": 0}
-        yield event("response.created", response=begun)
-        yield event("response.in_progress", response=begun)
-        yield event("response.output_item.added", output_index=0, item=self._item(None))
-        yield event("response.content_part.added", **place, part=_part(""))
-        try:
-            async for piece in pieces:
-                match piece:
-                    case Working():
-                        yield KEEP_ALIVE
-                    case Said(text=text):
-                        yield event("response.output_text.delta", **place, delta=text, logprobs=[])
-                    case Ended(text=text):
-                        yield event("response.output_text.done", **place, text=text, logprobs=[])
-                        yield event("response.content_part.done", **place, part=_part(text))
-                        yield event("response.output_item.done", output_index=0, item=self._item(text))
-                        yield event("response.completed", response=self.whole(piece))
-        except OpenAIError as error:
-            said = error.body["error"]
-            failed = {**begun, "status": "failed", "error": {"code": "server_error", "message": said["message"]}}
-            yield event("response.failed", response=failed)
+        async with contextlib.aclosing(pieces) as each:
+            try:
+                yield event("response.created", response=begun)
+                yield event("response.in_progress", response=begun)
+                yield event("response.output_item.added", output_index=0, item=self._item(None))
+                yield event("response.content_part.added", **place, part=_part(""))
+                async for piece in each:
+                    match piece:
+                        case Working():
+                            yield KEEP_ALIVE
+                        case Said(text=text):
+                            yield event("response.output_text.delta", **place, delta=text, logprobs=[])
+                        case Ended(text=text):
+                            yield event("response.output_text.done", **place, text=text, logprobs=[])
+                            yield event("response.content_part.done", **place, part=_part(text))
+                            yield event("response.output_item.done", output_index=0, item=self._item(text))
+                            whole = self.whole(piece)
+                            yield event(f"response.{whole['status']}", response=whole)
+            except OpenAIError as error:
+                failed = {"code": "server_error", "message": error.text}
+                yield event("response.failed", response={**begun, "status": "failed", "error": failed})
 
     def _item(self, text: str | None) -> dict[str, Any]:
         """The message that the answer is; None: it is being written."""

@@ -208,6 +208,12 @@ async def test_what_one_persons_call_said_never_stands_in_the_conversation_of_an
     assert "Ada thinks." not in sent
 
 
+async def test_an_answer_that_reached_the_limit_says_that_it_is_cut(bench: Bench) -> None:
+    finish = {"openai": "length", "anthropic": "max_tokens"}[bench.provider]
+    bench.server.script([Answer(text="Once upon", finish=finish), Answer(text="The end")])
+    assert [(await reply(bench.make(), ask("hello"))).usage.is_cut for _ in range(2)] == [True, False]
+
+
 async def test_usage_is_counted_and_the_configured_price_wins(bench: Bench) -> None:
     bench.server.script([Answer(text="Hi", input_tokens=2_000_000, output_tokens=500_000)])
     model = bench.make(model="claude-haiku-4-5", input_usd_per_million=3.0, output_usd_per_million=10.0)

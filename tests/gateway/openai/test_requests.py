@@ -11,8 +11,9 @@ import pytest
 
 from gateway.domain.provenance import ATTACHMENT, others_words
 from gateway.services.caller import operator
+from gateway.web.openai import application
 from tests.gateway.way.conftest import House
-from tests.scripted_model import ScriptedModel, call
+from tests.scripted_model import Hang, ScriptedModel, call
 
 from .conftest import (
     TALKS,
@@ -107,24 +108,24 @@ async def test_what_asks_for_nothing_is_no_reason_to_refuse(house: House) -> Non
         assert await answer(client, user("Hello"), **nothing, **form) == "Hello"
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ([], "no JSON object"),
-        ({"messages": []}, "`messages`"),
-        ({"messages": [{"role": "nobody", "content": "a"}]}, "`messages.0.role`"),
-        ({"messages": [user("a"), assistant("b")]}, "must be what the person says"),
-        ({"messages": [{"role": "system", "content": "a"}]}, "must be what the person says"),
-        ({"messages": [user([{"type": "input_audio", "input_audio": {}}])]}, "'input_audio' is not read here"),
-        ({"messages": [user([{"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}])]}, "fetches"),
-        ({"messages": [user([{"type": "image_url", "image_url": {"url": "data:image/png;base64,%%"}}])]}, "Base64"),
-        ({"messages": [user([{"type": "file", "file": {"file_id": "file-1"}}])]}, "no stored files"),
-        ({"messages": [user("a")], "model": 3}, "`model`"),
-    ],
-)
-async def test_what_makes_no_sense_is_said_where_it_stands(house: House, body: Any, said: str) -> None:
+NONSENSE: list[tuple[Any, str]] = [
+    ([], "no JSON object"),
+    ({"messages": []}, "`messages`"),
+    ({"messages": [{"role": "nobody", "content": "a"}]}, "`messages.0.role`"),
+    ({"messages": [user("a"), assistant("b")]}, "must be what the person says"),
+    ({"messages": [{"role": "system", "content": "a"}]}, "must be what the person says"),
+    ({"messages": [user([{"type": "input_audio", "input_audio": {}}])]}, "'input_audio' is not read here"),
+    ({"messages": [user([{"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}])]}, "fetches"),
+    ({"messages": [user([{"type": "image_url", "image_url": {"url": "data:image/png;base64,%%"}}])]}, "Base64"),
+    ({"messages": [user([{"type": "file", "file": {"file_id": "file-1"}}])]}, "no stored files"),
+    ({"messages": [user("a")], "model": 3}, "`model`"),
+]
+
+
+async def test_what_makes_no_sense_is_said_where_it_stands(house: House) -> None:
     async with house.served(ScriptedModel()) as gateway, client_of(gateway) as client:
-        assert said in (await refusal(client, 400, body))["message"]
+        for body, said in NONSENSE:
+            assert said in (await refusal(client, 400, body))["message"]
 
 
 async def test_pictures_and_files_become_attachments(house: House) -> None:
@@ -142,6 +143,15 @@ async def test_pictures_and_files_become_attachments(house: House) -> None:
         assert said.startswith("notes.txt\n")
         assert said.endswith("Tea at five.")
         assert [one.session.is_tainted for one in await sessions_of(gateway)] == [True, True]
+
+
+async def test_files_that_are_too_large_are_refused_and_leave_no_session(house: House) -> None:
+    async with house.served(ScriptedModel()) as gateway, client_of(gateway) as client:
+        data = base64.b64encode(b"x" * (4 << 20)).decode()
+        part = {"type": "file", "file": {"filename": "x.txt", "file_data": f"data:text/plain;base64,{data}"}}
+        error = await refusal(client, 400, {"messages": [user([part, part])]})
+        assert "all together may have" in error["message"]
+        assert await sessions_of(gateway) == []
 
 
 async def test_every_refusal_has_openais_form_and_its_status(house: House) -> None:
@@ -243,6 +253,21 @@ async def test_side_calls_of_front_ends_leave_no_session_and_no_memory(house: Ho
         assert model.requests[-1].system == "Be short"
         await asyncio.gather(*gateway.meter._settling)
         assert sum(row.calls for row in await gateway.store.usage.spent(since="2000-01-01")) == len(model.requests)
+
+
+async def test_side_calls_are_bounded_in_number_and_length(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "MOST_ASIDES", 1)
+    hang = Hang()
+    model = ScriptedModel([hang, "A title"], "Another")
+    async with house.served(model, limits={"max_message_chars": 1000}) as gateway, client_of(gateway) as client:
+        first = asyncio.create_task(complete(client, user(SIDE_CALLS[0])))
+        await hang.started.wait()
+        assert (await refusal(client, 429, {"messages": [user(SIDE_CALLS[1])]}))["code"] == "rate_limit_exceeded"
+        hang.released.set()
+        await first
+        await complete(client, user(SIDE_CALLS[1]))
+        error = await refusal(client, 400, {"messages": [user(SIDE_CALLS[1] + "x" * 1000)]})
+        assert "1000 characters" in error["message"]
 
 
 async def test_a_person_who_asks_for_a_title_or_a_search_with_documents_talks_to_the_agent(house: House) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
 
+from gateway.agent.model import ModelEvent, ModelReply, ModelRequest
 from gateway.errors import ModelUnavailable
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel
 
-from .conftest import assistant, client_of, key_of, refusal, sessions_of, texts_of, user
+from .conftest import assistant, client_of, complete, key_of, refusal, sessions_of, texts_of, user
 
 
 async def respond(client: httpx.AsyncClient, given: Any, **more: Any) -> dict[str, Any]:
@@ -78,24 +80,44 @@ async def test_no_caller_goes_on_behind_the_response_of_another(house: House) ->
         assert len(await sessions_of(gateway)) == 1
 
 
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
-        ({"tools": [{"type": "web_search"}]}, "tools"),
-        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text"),
-        ({"background": True}, "background"),
-        ({"conversation": "conv_1"}, "conversation"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
-        ({"input": [assistant("Hello")]}, "input"),
-        ({"input": [user([{"type": "input_image", "image_url": "https://a.example/b.png"}])]}, "input"),
-    ],
-)
-async def test_what_is_not_done_here_is_refused_by_its_name(house: House, more: dict[str, Any], param: str) -> None:
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"tools": [{"type": "web_search"}]}, "tools"),
+    ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text"),
+    ({"background": True}, "background"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+    ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
+    ({"input": [assistant("Hello")]}, "input"),
+    ({"input": [user([{"type": "input_image", "image_url": "https://a.example/b.png"}])]}, "input"),
+]
+
+
+async def test_what_is_not_done_here_is_refused_by_its_name(house: House) -> None:
     async with house.served(ScriptedModel()) as gateway, client_of(gateway) as client:
-        assert (await refusal(client, 400, {"input": "Hi", **more}, "/responses"))["param"] == param
+        for more, param in REFUSED:
+            assert (await refusal(client, 400, {"input": "Hi", **more}, "/responses"))["param"] == param
 
 
 async def test_without_a_model_a_response_is_an_error(house: House) -> None:
     async with house.served(ScriptedModel([ModelUnavailable("down")])) as gateway, client_of(gateway) as client:
         await refusal(client, 503, {"input": "Hi", "stream": True}, "/responses")
+
+
+class CutModel(ScriptedModel):
+    """Its answers end where they are as long as they may be."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        async for event in super().stream(request):
+            match event:
+                case ModelReply():
+                    yield replace(event, usage=replace(event.usage, is_cut=True))
+                case _:
+                    yield event
+
+
+async def test_an_answer_that_was_cut_says_so_in_both_forms(house: House) -> None:
+    async with house.served(CutModel("Once upon", "a time")) as gateway, client_of(gateway) as client:
+        response = await respond(client, "Tell")
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        whole = await complete(client, user("Tell on"))
+        assert whole["choices"][0]["finish_reason"] == "length"

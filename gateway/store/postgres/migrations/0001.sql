@@ -237,6 +237,7 @@ CREATE TABLE usage (
     cached_tokens bigint NOT NULL,
     written_tokens bigint NOT NULL,
     cost_usd double precision,
+    is_cut boolean NOT NULL DEFAULT false,
     at bigint NOT NULL,
     UNIQUE (turn_id, call_id)
 );

@@ -252,6 +252,7 @@ CREATE TABLE usage (
     cached_tokens  INTEGER NOT NULL,  -- of the input, what the provider read from its cache
     written_tokens INTEGER NOT NULL,  -- of the input, what it wrote to its cache
     cost_usd       REAL,
+    is_cut         INTEGER NOT NULL DEFAULT 0,  -- the answer ended where it was as long as it may be
     at             INTEGER NOT NULL,
     UNIQUE (turn_id, call_id)
 ) STRICT;
