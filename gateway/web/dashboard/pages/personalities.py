@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from gateway.config import OFFLINE
 from gateway.domain.personalities.editing import PersonalityChanged
-from gateway.domain.personalities.files import SETTINGS_NAME
+from gateway.domain.personalities.places import SETTINGS_NAME
 from gateway.errors import EthosError
 from gateway.files.positions.splicing import REMOVED, spliced
-from gateway.files.positions.yaml import parse_marked_yaml
+from gateway.files.positions.yaml import KeyPath, parse_marked_yaml
 from gateway.memory.history import difference
 from gateway.services.caller import Malformed
 from gateway.web.dashboard.flash import Undo
@@ -87,6 +87,7 @@ async def edit(context: PageContext, request: Request) -> Response:
 async def save(context: PageContext, request: Request, form: Form) -> Response:
     """Put both texts in place, if they are valid and still the version that was read."""
     personality_id = request.path_params["id"]
+    settings = form.get("settings")
     try:
         settings = await asyncio.to_thread(_with_fields, form)
         saved = await context.services.personalities.update(
@@ -168,7 +169,9 @@ def _with_fields(form: Form) -> str:
     """
     settings = form.get("settings")
     typed = {name: form.get(name).strip() for name in NAMES if form.has(name)}
-    changed = {(name,): value or REMOVED for name, value in typed.items() if value != form.get(f"was.{name}")}
+    changed: dict[KeyPath, object] = {
+        (name,): value or REMOVED for name, value in typed.items() if value != form.get(f"was.{name}")
+    }
     if not changed:
         return settings
     if problems := parse_marked_yaml(settings.encode(), SETTINGS_NAME).sorted_problems():
