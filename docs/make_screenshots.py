@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -109,11 +110,19 @@ def served(reply_url: str) -> Iterator[str]:
                     break
             else:
                 raise RuntimeError("the gateway did not start")
+            break_something(home)
             url = json.loads((home / "run" / "gateway.json").read_text())["url"]
             yield f"{url}?token={(home / 'web-token').read_text().strip()}"
         finally:
             gateway.terminate()
             gateway.communicate(timeout=30)
+
+
+def break_something(home: Path) -> None:
+    """For the page of repairs."""
+    (home / "personalities").chmod(0o755)
+    at, file = datetime.now(UTC) - timedelta(days=12), home.parent / "backups" / "ethos.zip"
+    (home / "run" / "last-backup.json").write_text(json.dumps({"at": at.isoformat(), "file": str(file)}))
 
 
 def opened(browser: Browser, address: str, size: tuple[int, int]) -> Page:
@@ -160,6 +169,8 @@ def shoot_dashboard(browser: Browser, address: str) -> None:
         for shown in all_pages():
             page.goto(home.rstrip("/") + shown.path)
             expect(page.locator("h1")).to_be_visible()
+            if shown.name == "repairs":
+                expect(page.get_by_text("at the whole database, the sandbox and servers, too")).to_be_visible()
             if shown.name == "people":
                 expect(page.get_by_text("1 pending request")).to_be_visible()
             path = DASHBOARD / f"{shown.name}-{name}.jpg"

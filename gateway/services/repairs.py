@@ -58,6 +58,8 @@ class RepairService:
             moment: of the last thing that happened; another one than at the last look makes that old.
         """
         caller.refuse_others(None)
+        if self._lock.locked() and self._looked_at is not None:  # a look or a repair takes its time
+            return await self._found()
         async with self._lock:
             is_fresh = self._looked_at is not None and datetime.now(UTC) - self._looked_at < FRESH
             if not is_fresh or moment != self._moment:

@@ -43,6 +43,7 @@ async def test_one_that_was_just_made_can_be_unmade(open_desk: Open) -> None:
 async def test_settings_that_are_not_valid_are_not_saved_and_stay_in_the_editor(open_desk: Open) -> None:
     desk = await open_desk()
     page = await desk.open("/personalities/engineer")
+    await page.get_by_text("All settings, as YAML").click()
     await page.get_by_label("personality.yaml").fill("memory_scope: mine\n")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("alert")).to_contain_text("memory_scope")
@@ -81,3 +82,31 @@ async def test_an_id_that_is_taken_is_said_so_and_what_was_typed_stays(open_desk
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("alert")).to_contain_text("built in")
     await expect(page.get_by_label("Name")).to_have_value("Somebody")
+
+
+async def test_common_settings_are_fields_and_leave_the_other_lines_of_the_file_as_they_are(open_desk: Open) -> None:
+    desk = await open_desk()
+    await desk.gateway.personalities.create("pirate")
+    file = desk.gateway.home / "personalities" / "pirate" / "personality.yaml"
+    file.write_text("# mine\nname: Pirate\ntraits: {openness: 0.5}  # wide\n")
+    page = await desk.open("/personalities/pirate")
+    await expect(page.get_by_label("Name")).to_have_value("Pirate")
+    await page.get_by_label("What it is for").fill("Speaks like the sea: loudly.")
+    await page.get_by_label("Writes its memory").select_option("off")
+    await page.get_by_label("MEMORY.md").select_option("per-user")
+    await page.get_by_label("Thinks before it answers").select_option("low")
+    await look_over(page)
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status").filter(has_text="pirate is saved")).to_be_visible()
+    saved = desk.gateway.personalities.get("pirate")
+    assert (saved.description, saved.memory_writes) == ("Speaks like the sea: loudly.", "off")
+    assert (saved.memory_scope, saved.thinking) == ("per-user", "low")
+    assert "# mine\nname: Pirate\n" in file.read_text()
+    assert "traits: {openness: 0.5}  # wide\n" in file.read_text()
+
+    await desk.open("/personalities/pirate")
+    await expect(page.get_by_label("Writes its memory")).to_have_value("off")
+    await page.get_by_label("Thinks before it answers").select_option("")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status").filter(has_text="pirate is saved")).to_be_visible()
+    assert "thinking" not in file.read_text()

@@ -271,7 +271,7 @@ async def test_filters_in_use_are_shown_and_taken_away_one_by_one(open_desk: Ope
     await look_over(page)
     await chips.get_by_role("link", name="Without Tags: drink").click()
     await expect(page.locator("tbody tr")).to_contain_text("I like tea")
-    await page.get_by_label("Type").select_option("semantic")  # a choice takes effect at once
+    await page.select_option("#type", "semantic")  # a choice takes effect at once
     await expect(chips.get_by_role("listitem")).to_have_text(["Without “tea”", "Without Knowledge", "Show all"])
     await chips.get_by_role("link", name="Show all").click()
     await expect(chips).to_have_count(0)

@@ -412,6 +412,27 @@ async def test_the_number_is_of_a_kept_look_until_something_happens(house: House
         assert second.looked_at > first.looked_at
 
 
+async def test_nobody_waits_for_a_long_repair_to_read_the_number(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(house) as gateway:
+        service, goes_on = repairs(gateway), asyncio.Event()
+        first = await service.latest(OPERATOR)
+        gateway.memory._late_turns = 1
+
+        async def slow() -> int:
+            await goes_on.wait()
+            gateway.memory._late_turns = 0
+            return 1
+
+        monkeypatch.setattr(gateway.memory, "replay", slow)
+        repairing = asyncio.create_task(service.repair(OPERATOR, "memory-late"))
+        while not service._lock.locked():
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            assert (await service.latest(OPERATOR, "something happened")).looked_at >= first.looked_at
+        goes_on.set()
+        assert (await repairing).is_gone
+
+
 async def test_a_repair_that_fails_says_why_and_the_finding_stays(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

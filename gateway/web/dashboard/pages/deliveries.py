@@ -81,7 +81,7 @@ async def change_all(context: PageContext, request: Request, form: Form) -> Resp
     """Try all dead letters of the list again, or drop all that it shows, which are both asked first."""
     back = own_path(form.get("back"), PAGE.path)
     queue: Queue = "outbox" if form.get("queue") == "outbox" else "inbox"
-    state = next((one for one in STATES[queue] if one == form.get("state")), "dead")
+    state: DeliveryState = next((one for one in STATES[queue] if one == form.get("state")), "dead")
     channel = form.get("channel") or None
     is_drop = form.get("do") == "drop"
     service, caller = context.services.deliveries, context.caller

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.config import OFFLINE
 from gateway.domain.personalities.editing import PersonalityChanged
+from gateway.domain.personalities.places import SETTINGS_NAME
 from gateway.errors import EthosError
+from gateway.files.positions.splicing import REMOVED, spliced
+from gateway.files.positions.yaml import KeyPath, parse_marked_yaml
 from gateway.memory.history import difference
+from gateway.services.caller import Malformed
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
+
+NAMES = ("name", "description", "model", "memory_scope", "memory_writes", "thinking")
+"""Keys of `personality.yaml` that have a field of their own."""
+CHOICES: Mapping[str, Mapping[str, str]] = {
+    "memory_scope": {
+        "per-personality": "Its own, shared by all people",
+        "per-user": "Its own, one for each person",
+        "global": "That of all personalities",
+    },
+    "memory_writes": {
+        "auto": "Automatically",
+        "review": "Always with your yes",
+        "off": "Never",
+    },
+    "thinking": {"off": "Not at all", "low": "A little", "medium": "Some", "high": "Much"},
+}
 
 PAGE = Page(name="personalities", title="Personalities", icon="personalities", position=50)
 
@@ -63,18 +87,21 @@ async def edit(context: PageContext, request: Request) -> Response:
 async def save(context: PageContext, request: Request, form: Form) -> Response:
     """Put both texts in place, if they are valid and still the version that was read."""
     personality_id = request.path_params["id"]
+    settings = form.get("settings")
     try:
+        settings = await asyncio.to_thread(_with_fields, form)
         saved = await context.services.personalities.update(
             context.caller,
             personality_id,
             prompt=form.get("prompt"),
-            settings=form.get("settings"),
+            settings=settings,
             expected_version=form.get("version"),
         )
     except PersonalityChanged as changed:
         now = changed.current
-        newer = Form([*form.without("version").fields, ("version", now.version)])
-        theirs = difference(now.prompt + now.settings, form.get("prompt") + form.get("settings"))
+        changed_too = {"settings", "version", *NAMES, *(f"was.{name}" for name in NAMES)}
+        newer = Form([*form.without(*changed_too).fields, ("settings", settings), ("version", now.version)])
+        theirs = difference(now.prompt + now.settings, form.get("prompt") + settings)
         problem = "The files have changed while you were writing. Below stands what saving now would change in them."
         return _editor(context, request, personality_id, newer, problem=problem, diff=theirs)
     except EthosError as error:
@@ -105,6 +132,8 @@ def _editor(
     problem: str | None = None,
     diff: str = "",
 ) -> Response:
+    stands = _fields_of(form.get("settings"))
+    was = {name: form.get(f"was.{name}", stands[name]) for name in NAMES}
     return context.render(
         request,
         "personalities/edit.html",
@@ -114,10 +143,40 @@ def _editor(
         id=personality_id,
         prompt=form.get("prompt"),
         settings=form.get("settings"),
+        was=was,
+        typed={name: form.get(name, was[name]) for name in NAMES},
+        choices=CHOICES,
+        models=sorted({*context.sources.config.current.models, OFFLINE, *filter(None, [was["model"]])}),
         version=form.get("version"),
         problem=problem,
         diff=diff,
     )
+
+
+def _fields_of(settings: str) -> Mapping[str, str]:
+    """What `personality.yaml` says in those keys, as a form has it; nothing where it cannot be read."""
+    values = parse_marked_yaml(settings.encode(), SETTINGS_NAME).values
+    found = {name: "off" if values.get(name) is False else values.get(name) for name in NAMES}
+    return {name: "" if value is None else str(value) for name, value in found.items()}
+
+
+def _with_fields(form: Form) -> str:
+    """The settings as they were typed, with each field that was changed put into them; all other lines stay.
+
+    Raises:
+        Malformed: they are no YAML, so no field can be put into them.
+        CannotSplice: they are written in an odd way; says what to do by hand.
+    """
+    settings = form.get("settings")
+    typed = {name: form.get(name).strip() for name in NAMES if form.has(name)}
+    changed: dict[KeyPath, object] = {
+        (name,): value or REMOVED for name, value in typed.items() if value != form.get(f"was.{name}")
+    }
+    if not changed:
+        return settings
+    if problems := parse_marked_yaml(settings.encode(), SETTINGS_NAME).sorted_problems():
+        raise Malformed("\n".join(problems))
+    return spliced(settings, changed)
 
 
 def _undo(personality_id: str, version: str) -> Undo:
