@@ -185,6 +185,8 @@ class Gateway(Composition):
             allowed_hosts=self.config.web.hosts,
             dashboard=lambda: self._sources(api),
             hooks=lambda: self.hooks,
+            provider=lambda: self.live.current.web.oidc,
+            base=lambda: self.browser_url,
             sign_in_pages=() if self.mcp.sign_ins is None else sign_in_routes(self.mcp.sign_ins),
             # The Unix socket needs none.
             token=load_token(self.home, self.secret) if self._is_served else secrets.token_urlsafe(),

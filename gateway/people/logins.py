@@ -92,6 +92,9 @@ class LoginStore(Protocol):
             NameTaken: another person has the name; the invitation stays valid.
         """
 
+    async def use_up(self, invitation: Invitation) -> bool:
+        """End an invitation that was used for something else than a password; False where it was not valid."""
+
     async def by_name(self, name_key: str) -> Login | None:
         """The login of this name."""
 

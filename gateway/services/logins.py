@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gateway.domain.codes import hash_code, new_code, new_seed, read_code
+from gateway.people.identity.file import check_key
 from gateway.people.identity.identities import Identities
 from gateway.people.logins import (
     ASKED_FOR,
@@ -278,6 +279,45 @@ class LoginService:
         if step is not None:
             return lambda: self._store.take_step(user_id, step)
         return (lambda: self._store.take_recovery_code(user_id, wanted)) if is_recovery else None
+
+    # ---- accounts elsewhere -----------------------------------------------------------------------------------------
+
+    async def by_account(
+        self, account: str, label: str, *, also: str | None = None, secret: str | None = None
+    ) -> str | None:
+        """The user id of who has proved to have an account, `kind:id`; None where nobody with access has it.
+
+        Args:
+            label: its name, for people.
+            also: another account of theirs that is proved, too; whose it is, theirs is the first one, from now on.
+            secret: of an invitation: the account is the invited person's from now on, and the invitation is used up.
+
+        Raises:
+            NotFound: the invitation has ended.
+            Refused: the account is another person's already.
+            InvalidAccount: it can stand in no map.
+        """
+        key = check_key(account)
+        invitation = None if secret is None else await self._invitation(secret)
+        known = await self._identities.known({key} if also is None else {key, also})
+        user_id = known.get(key)
+        if invitation is not None:
+            wanted = self._people.survivor(invitation.user_id)
+            if user_id is not None and self._people.survivor(user_id) != wanted:
+                raise Refused("this account belongs to another person here; use another one")
+            if not await self._store.use_up(invitation):
+                raise NotFound(_ENDED)
+            user_id = user_id or await self._added(key, label, wanted)
+        elif user_id is None and also in known:
+            user_id = await self._added(key, label, self._people.survivor(known[also]))
+        if user_id is None or await self._people.standing(self._people.survivor(user_id)) is None:
+            return None
+        return user_id
+
+    async def _added(self, key: str, label: str, user_id: str) -> str:
+        if not await self._identities.add(key, label, user_id=user_id, via="signed in"):
+            raise Refused("this account belongs to another person here; use another one")
+        return user_id
 
     # ---- what there is ----------------------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ class SqlLogins:
             raise NameTaken
         return done
 
+    async def use_up(self, invitation: Invitation) -> bool:
+        return await self._engine.write(statement(_USE_UP, (invitation.hash, invitation.user_id))) == 1
+
     async def by_name(self, name_key: str) -> Login | None:
         row = await self._engine.row("SELECT * FROM logins WHERE name_key = ?", (name_key,))
         return None if row is None else value_of(Login, row)

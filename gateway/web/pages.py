@@ -78,6 +78,7 @@ def login_page(
     held: Fields | None = None,
     name: str | None = None,
     has_passwords: bool = False,
+    provider: str | None = None,
 ) -> Response:
     """Ask who it is; `next_path` is where to go afterwards.
 
@@ -85,24 +86,34 @@ def login_page(
         held: the fields of a form that was sent without a login; they come back after it.
         name: that was typed with a password; None: no password was tried.
         has_passwords: whether anybody signs in with one.
+        provider: what the OpenID provider is called; None: there is none.
     """
-    values = {"next_path": next_path, "error": error, "held": held, "name": name, "has_passwords": has_passwords}
-    return _page("login.html", status, **values)
+    ways = {"has_passwords": has_passwords, "provider": provider}
+    return _page("login.html", status, next_path=next_path, error=error, held=held, name=name, **ways)
 
 
 def join_page(
-    invited: Invited, *, name: str | None = None, problems: Mapping[str, str] | None = None, status: int = 200
+    invited: Invited,
+    *,
+    secret: str,
+    provider: str | None = None,
+    name: str | None = None,
+    problems: Mapping[str, str] | None = None,
+    status: int = 200,
 ) -> Response:
     """Have an invited person choose how they sign in.
 
     Args:
+        secret: of the invitation.
+        provider: what the OpenID provider is called that can take the place of a password; None: there is none.
         name: that was typed; None: nothing was.
         problems: what is wrong, by field.
     """
     import segno  # noqa: PLC0415 (loaded with the first invitation)
 
     picture = segno.make(invited.address, error="m").svg_inline(border=4, omitsize=True, dark="#000", light="#fff")
-    values = {"invited": invited, "name": invited.name if name is None else name, "problems": problems or {}}
+    ways = {"secret": secret, "provider": provider}
+    values = {"invited": invited, **ways, "name": invited.name if name is None else name, "problems": problems or {}}
     return _page("join.html", status, qr_code=Markup(picture), **values)  # noqa: S704 (made here)
 
 

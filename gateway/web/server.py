@@ -57,6 +57,7 @@ from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
 if TYPE_CHECKING:
+    from gateway.config.web import OidcConfig
     from gateway.schedules.calls import Hooks
     from gateway.web.dashboard.app import Dashboard
     from gateway.web.dashboard.page_context import Sources
@@ -94,6 +95,8 @@ class WebServer:
         sign_in_pages: of people who sign in to servers of tools.
         hooks: takes calls of services; None: there is no `/hooks`.
         serves_mcp: whether `/mcp` answers; asked at each request.
+        provider: the OpenID provider by which people may sign in; asked at each request.
+        base: where browsers of people find it; None: at `url`.
     """
 
     def __init__(
@@ -114,6 +117,8 @@ class WebServer:
         token: str | None = None,
         sign_in_pages: Sequence[BaseRoute] = (),
         hooks: Callable[[], Hooks] | None = None,
+        provider: Callable[[], OidcConfig | None] = lambda: None,
+        base: Callable[[], str | None] | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -126,8 +131,10 @@ class WebServer:
         self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token), failures=failures)
         self._health = health
         self._metrics = metrics
-        self._entrance = Entrance(self._auth, None if api is None else lambda: api.services.logins)
-        parts = self._auth, self._entrance, form_key(self._token)
+        logins = None if api is None else lambda: api.services.logins
+        key = form_key(self._token)
+        self._entrance = Entrance(self._auth, logins, provider=provider, base=base or (lambda: self.url), key=key)
+        parts = self._auth, self._entrance, key
         self._dashboard = None if dashboard is None else _lazy_dashboard(*parts, dashboard)
         self._stopping = asyncio.Event()
         self._socket_path = data_dir / SOCKET_NAME
@@ -142,10 +149,14 @@ class WebServer:
         self._mcp = None if api is None else McpServer(serves_mcp, lambda: api.services, self._stopping.is_set)
         self._openai = None if api is None else OpenAIServer(lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
+        self._paced = self._door(hosts)
+
+    def _door(self, hosts: Sequence[str]) -> Paced:
+        """What stands before all pages."""
         budget = BodyBudget(self._show_pages)
-        of_api = {} if api is None else {"keys": api.caller, "persons": api.person}
+        of_api = {} if self.api is None else {"keys": self.api.caller, "persons": self.api.person}
         gate = Gate(budget, auth=self._auth, allowed_hosts=hosts, **of_api)
-        self._paced = Paced(Counted(gate))
+        return Paced(Counted(gate))
 
     def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
         """Mount these from the next request on, and no others.

@@ -110,7 +110,7 @@ async def invite(caller: Operator, services: WithServices, response: Response, u
     return await services.logins.invite(caller, user)
 
 
-@router.post("/{user}/sign-ins/end", responses=_NO_USER, summary="End a person's sign-ins")
+@router.post("/{user}/sign-ins/end", responses=_NO_USER, summary="End the logins of a person")
 async def end_sign_ins(caller: Operator, services: WithServices, user: Who) -> SignInsEnded:
     """Delete a person's password and second factor, and sign all their browsers out."""
     return await services.logins.end(caller, user)

@@ -24,6 +24,9 @@ from .conftest import OPERATOR, WAIT_S
 ClientWith = Callable[[str | None], httpx.AsyncClient]
 # What everybody may see, each with its reason.
 PUBLIC = {
+    "/join/{secret}": "is for people with a link, who set up how they sign in",
+    "/login/oidc": "is how one comes in by a provider",
+    "/login/oidc/callback": "is where the provider leads back to",
     "/health": "says one word to whoever has no token",
     "/health/live": "for load balancers",
     "/health/ready": "for load balancers",
