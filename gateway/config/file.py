@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -15,7 +13,6 @@ from typing import Any, TypeVar
 from gateway.config import OFFLINE, ChannelConfig, Config, ProviderConfig, ToolPackageConfig, ToolsConfig
 from gateway.config.channel_kinds import ChannelKind, expected_kinds, known_kinds, load_kind
 from gateway.config.listing import values_of
-from gateway.config.mcp import names_secret
 from gateway.config.memory_kinds import DEFAULT_KIND, PACKAGES, TRACES_KIND, kind_on_server, load_memory_kind
 from gateway.config.packages import KindUnusable
 from gateway.config.prices import price_usd
@@ -23,14 +20,23 @@ from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.config.services import services_in
 from gateway.config.tool_packages import load_tool_package
 from gateway.config.unattended import check_unattended, named_personalities
-from gateway.config.workers import OFF, ROLES
-from gateway.domain.personalities import BrokenPersonality, Personalities
+from gateway.config.unwise import about_files, literals, warn
+from gateway.config.workers import ROLES
+from gateway.domain.personalities import Personalities
 from gateway.domain.sessions import LOCAL
 from gateway.errors import ConfigError
 from gateway.files.atomic import is_id
 from gateway.files.home import data_directory
 from gateway.files.positions.validation import did_you_mean, shown, validate
-from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, parse_marked_yaml, read_marked_yaml, value_at
+from gateway.files.positions.yaml import (
+    KeyPath,
+    MarkedYaml,
+    Problem,
+    dotted,
+    parse_marked_yaml,
+    read_marked_yaml,
+    value_at,
+)
 from gateway.runtime.extras import how_to_install
 
 CONFIG_NAME = "config.yaml"
@@ -61,10 +67,21 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What `ethos config check` prints: problems keep the gateway from starting, warnings do not."""
+    """What `ethos config check` prints: problems keep the gateway from starting, warnings do not.
+
+    Attributes:
+        found: the same problems, each with its key and its place.
+        warned: the same warnings, those about personalities left out.
+        loaded: the configuration, where nothing is wrong with it.
+        secrets: those that stand in the file itself.
+    """
 
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
+    found: tuple[Problem, ...] = field(default=(), compare=False)
+    warned: tuple[Problem, ...] = field(default=(), compare=False)
+    loaded: Loaded | None = field(default=None, compare=False)
+    secrets: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -77,6 +94,7 @@ class _Reading:
     warned: MarkedYaml
     expanded: dict[KeyPath, str] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
+    unwritten: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def hidden(self) -> set[KeyPath]:
@@ -115,6 +133,10 @@ def load_config(
     problems = reading.document.sorted_problems()
     if problems or config is None:
         raise ConfigError(problems)
+    return _loaded_from(config, reading)
+
+
+def _loaded_from(config: Config, reading: _Reading) -> Loaded:
     return Loaded(config, reading.path, tuple(reading.warned.sorted_problems()), dict(_sources(config, reading)))
 
 
@@ -124,20 +146,31 @@ def check(
     home: Path | None = None,
     environment: Mapping[str, str] | None = None,
     data: bytes | None = None,
+    unwritten: Mapping[Path, str] | None = None,
 ) -> Findings:
     """Everything that is wrong with the configuration, and everything unwise; the arguments are those of the load.
 
     Args:
         data: what is to stand in the file; None for what does.
+        unwritten: what is to stand in files of secrets that are not there yet.
     """
-    reading, config = _read(path, home, environment, data)
+    reading, config = _read(path, home, environment, data, unwritten)
     warnings = reading.warned.sorted_problems() if config else []
-    warnings += _about_personalities(config, reading.home) if config else []
-    return Findings(tuple(reading.document.sorted_problems()), tuple(warnings))
+    warnings += about_files(config, reading.home) if config and data is None else []
+    found = tuple(reading.document.problems)
+    loaded = _loaded_from(config, reading) if config is not None and not found else None
+    warned = tuple(reading.warned.problems) if config else ()
+    literal = [value_at(reading.document.values, place) for place in literals(reading)]
+    secrets = tuple(text for text in literal if isinstance(text, str))
+    return Findings(tuple(reading.document.sorted_problems()), tuple(warnings), found, warned, loaded, secrets)
 
 
 def _read(
-    path: Path | None, home: Path | None, environment: Mapping[str, str] | None, data: bytes | None = None
+    path: Path | None,
+    home: Path | None,
+    environment: Mapping[str, str] | None,
+    data: bytes | None = None,
+    unwritten: Mapping[Path, str] | None = None,
 ) -> tuple[_Reading, Config | None]:
     environment = os.environ if environment is None else environment
     if path is None:
@@ -149,7 +182,7 @@ def _read(
         if path.is_symlink():
             document.complain((), "a link to a file that is not there; expected the file, or no link")
     warned = MarkedYaml(document.name, keys=document.keys, places=document.places)
-    reading = _Reading(document, home or path.parent, path, warned)
+    reading = _Reading(document, home or path.parent, path, warned, unwritten=unwritten or {})
     if not document.is_readable:
         return reading, None
     values = document.values
@@ -160,14 +193,13 @@ def _read(
             for key in section.keys() - _CORE_KEYS:
                 del section[key]
     reading.expanded = expand_variables(document, environment)
-    reading.origins = fetch_secrets(document, Config, (), path.parent)
+    reading.origins = fetch_secrets(document, Config, (), path.parent, reading.unwritten)
     channels = _channels(reading)
     _check_names(reading)
     made = {**values, "channels": channels, **_memory(reading), **_tools(reading), **services_in(reading)}
     config = validate(Config, document, values=made, hidden=reading.hidden)
     if config is not None:
-        _warn(config, reading)
-        _warn_of_servers(config, reading.warned)
+        warn(config, reading)
         _check_prices(config, document)
         _check_embeddings(config, document)
         _check_traces(config, document)
@@ -235,7 +267,7 @@ def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelCo
     kind = _loaded(load_kind, section.get("kind"), (*path, "kind"), document)
     if kind is None:
         return None
-    reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
+    reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent, reading.unwritten)
     own = {key: value for key, value in section.items() if key not in _CORE_KEYS}
     settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
     if channel is None or settings is None:
@@ -283,7 +315,7 @@ def _memory(reading: _Reading) -> dict[str, Any]:
     if made is not None and "kind" in provider and (own or made.kind != DEFAULT_KIND):
         kind = _loaded(load_memory_kind, made.kind, (*path, "kind"), document)
         if kind is not None:
-            reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
+            reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent, reading.unwritten)
             fetched = value_at(document.values, path)
             own = {key: fetched[key] for key in own}
             settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
@@ -318,7 +350,7 @@ def _tool_package(entry: Any, path: KeyPath, reading: _Reading) -> ToolPackageCo
     except KindUnusable as error:
         reading.warned.complain((*path, "package"), f"{error}. Its tools are left out")
         return chosen.model_copy(update={"fault": str(error)})
-    reading.origins |= fetch_secrets(document, package.config, path, reading.path.parent)
+    reading.origins |= fetch_secrets(document, package.config, path, reading.path.parent, reading.unwritten)
     fetched = value_at(document.values, path)
     own = {key: value for key, value in fetched.items() if key not in core} if isinstance(fetched, dict) else {}
     settings = validate(package.config, document, path, values=own, hidden=reading.hidden)
@@ -532,77 +564,6 @@ def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> N
     for name in models:
         if name not in done:
             visit(name, (name,))
-
-
-def _warn(config: Config, reading: _Reading) -> None:
-    warned = reading.warned
-    literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
-    literal = [path for path in literal if not _is_open_address(path, reading.document) and not _is_plain(path)]
-    for path in literal:
-        advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
-        warned.complain(path, advice)
-    if literal and (mode := stat.S_IMODE(reading.path.stat().st_mode)) & 0o077:
-        warned.complain((), f"other users may read the secrets in this file ({mode:04o}); `chmod 600 {reading.path}`")
-    for name, channel in config.channels.items():
-        path = ("channels", name)
-        if not channel.enabled:
-            continue
-        modes = {channel.access, channel.access_in_groups or channel.access}
-        if channel.access == "allowlist" and not channel.allow:
-            warned.complain(path, "owners only may talk here; put the ids of people into `allow`, or set `pairing`")
-        if channel.allow and not modes & {"allowlist", "pairing"}:
-            text = f"has no effect, for `access` is `{channel.access}`; set `access: allowlist`"
-            warned.complain((*path, "allow"), text)
-        host = load_kind(channel.kind).public_host(channel.settings)
-        if host is not None and host not in config.web.allowed_hosts:
-            text = f"is called as {host}, which `web.allowed_hosts` lacks; add it, unless your proxy sends another name"
-            warned.complain(path, text)
-    if not _is_loopback(config.web.host):
-        warned.complain(("web", "host"), "other machines can reach the web server; put one with TLS in front of it")
-    if config.log.message_text:
-        effect = "at the level debug, which is not set" if config.log.level != "debug" else "in the log"
-        warned.complain(("log", "message_text"), f"what people write is shown {effect}; set it to false when done")
-
-
-def _warn_of_servers(config: Config, warned: MarkedYaml) -> None:
-    for name, server in config.mcp.servers.items():
-        if server.lacks_version:
-            text = "names no version, so what it runs may change with each start; expected one such as …@1.2.3"
-            warned.complain(("mcp", "servers", name, "command"), text)
-
-
-def _is_open_address(path: KeyPath, document: MarkedYaml) -> bool:
-    """Whether it is the address of a server that could hold a password, and does not."""
-    value = value_at(document.values, path)
-    if path == ("store", "listen_url") and value == OFF:
-        return True
-    if (path[:2] != ("memory", "provider") and path[0] != "store") or not isinstance(value, str) or "://" not in value:
-        return False
-    return "password" not in value and ":" not in value.partition("://")[2].rpartition("@")[0]
-
-
-def _is_plain(path: KeyPath) -> bool:
-    """Whether it is a header or a variable of a server of tools whose name says that it is no secret."""
-    return path[:2] == ("mcp", "servers") and not names_secret(str(path[-1]))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def _about_personalities(config: Config, home: Path) -> Iterator[str]:
-    for personality in Personalities(home).list():
-        if isinstance(personality, BrokenPersonality):
-            yield f"the personality {personality.id} cannot be used: {personality.reason}"
-        elif personality.model is not None and personality.model not in config.models:
-            near = did_you_mean(personality.model, config.models)
-            text = f"the personality {personality.id} asks for the model {shown(personality.model)}"
-            yield f"{text}, which is not among `models`{near}"
 
 
 def _sources(config: Config, reading: _Reading) -> Iterator[tuple[str, str]]:

@@ -9,18 +9,22 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from gateway.files.positions.yaml import KeyPath, MarkedYaml, put_at, value_at, walk_text
+from gateway.files.positions.yaml import KeyPath, MarkedYaml, put_at, read_marked_yaml, value_at, walk_text
 from gateway.runtime.extras import how_to_install
 
 KEYRING_SERVICE = "ethos"
 MAX_SECRET_BYTES = 64 * 1024
+SECRETS_NAME = "secrets"
+BEFORE_NAME = "config.yaml.before"
+"""The file as it was before the gateway changed it."""
+_OF_THE_GATEWAY = frozenset({"code-pepper", "mcp-tokens"})
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -72,7 +76,13 @@ def _follow(match: re.Match[str], environment: Mapping[str, str]) -> str:
     return value
 
 
-def fetch_secrets(document: MarkedYaml, model: type[BaseModel], path: KeyPath, directory: Path) -> dict[KeyPath, str]:
+def fetch_secrets(
+    document: MarkedYaml,
+    model: type[BaseModel],
+    path: KeyPath,
+    directory: Path,
+    unwritten: Mapping[Path, str] | None = None,
+) -> dict[KeyPath, str]:
     """Fetch what the secret fields below `path` refer to.
 
     Args:
@@ -80,6 +90,7 @@ def fetch_secrets(document: MarkedYaml, model: type[BaseModel], path: KeyPath, d
         model: says which fields are secret.
         path: of the section that `model` describes.
         directory: what the paths of files are relative to.
+        unwritten: what is to stand in files that are not there yet.
 
     Returns:
         For each secret that stands in the file or is referred to by it, where it comes from, empty for a literal.
@@ -101,12 +112,19 @@ def fetch_secrets(document: MarkedYaml, model: type[BaseModel], path: KeyPath, d
             document.complain(place, "not a name; expected text")
             continue
         try:
-            secret = read_secret_file(directory / Path(name).expanduser()) if kind == "file" else read_keyring(name)
+            secret = (
+                read_keyring(name) if kind == "keyring" else _in_file(directory / Path(name).expanduser(), unwritten)
+            )
         except (SecretUnavailable, RuntimeError) as error:  # RuntimeError: `~name` of a user that is not there
             document.complain(place, str(error))
             continue
         put_at(document.values, place, secret)
     return origins
+
+
+def _in_file(path: Path, unwritten: Mapping[Path, str] | None) -> str:
+    known = (unwritten or {}).get(path)
+    return read_secret_file(path) if known is None else known
 
 
 def is_unset_variable(problem: str) -> bool:
@@ -126,6 +144,28 @@ def secret_files(value: Any, directory: Path) -> Iterator[Path]:
     if isinstance(value, list):
         for item in value:
             yield from secret_files(item, directory)
+
+
+def unused_secrets(home: Path, sections: Collection[str]) -> list[Path]:
+    """Files in `secrets/` that the gateway made for a key, and that neither `config.yaml` nor the file before names.
+
+    Args:
+        sections: the keys at the top of the configuration, with which the names of such files begin.
+    """
+    named: set[Path] = set()
+    path = home / "config.yaml"
+    for each in (path, Path(os.path.realpath(path)).with_name(BEFORE_NAME)):
+        with contextlib.suppress(FileNotFoundError):
+            document = read_marked_yaml(each, each.name)
+            if not document.is_readable:
+                return []  # it may name any of them
+            named.update(secret_files(document.values, home))
+    found = sorted((home / SECRETS_NAME).iterdir()) if (home / SECRETS_NAME).is_dir() else []
+    return [
+        each
+        for each in found
+        if each not in named and each.name not in _OF_THE_GATEWAY and each.name.strip(".").partition("-")[0] in sections
+    ]
 
 
 def _secret_paths(annotation: Any, value: Any, path: KeyPath) -> Iterator[KeyPath]:

@@ -76,7 +76,7 @@ def _chosen(choice: _Choice, service: dict[str, Any], reading: _Reading) -> Sear
             return None
         reading.warned.complain((*path, "kind"), f"{error}. It is left out")
         return chosen.model_copy(update={"fault": str(error)})
-    reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
+    reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent, reading.unwritten)
     fetched = value_at(document.values, path)
     own = {key: value for key, value in fetched.items() if key not in ours}
     settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)

@@ -143,9 +143,16 @@ COPY_POINTS: Mapping[str, str] = {
     "copy.undoing": "the target is closed again, the source is still marked",
 }
 
+# Of a change of `config.yaml` that the gateway makes.
+CONFIG_POINTS: Mapping[str, str] = {
+    "config.secret_kept": "a secret is in its file, and `config.yaml` does not name it",
+    "config.before_kept": "the file before is kept, and `config.yaml` is still the same",
+    "config.exchanged": "`config.yaml` is the new one, its name not durable",
+}
+
 ALL = frozenset({
     **POINTS, **TOOL_POINTS, **SCHEDULE_POINTS, **HOOK_POINTS, **SPEECH_POINTS, **MEMORY_POINTS, **WORKER_POINTS,
-    **ANSWER_POINTS, **COPY_POINTS,
+    **ANSWER_POINTS, **COPY_POINTS, **CONFIG_POINTS,
 })  # fmt: skip
 
 _act: Callable[[str], None] | None = None

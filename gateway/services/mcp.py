@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
-from gateway.config.editing import Edited, add_server, has_server, remove_server
-from gateway.config.mcp import McpServerConfig
+from gateway.config.editing import REMOVED, Changes, Edited, Secret, edit, file_now
+from gateway.config.mcp import McpServerConfig, names_secret
 from gateway.errors import ConfigError, FileError
+from gateway.files.positions.yaml import value_at
 from gateway.mcp.catalogue import CataloguedTool, CatalogueStore
 from gateway.mcp.errors import SignInFailed
 from gateway.mcp.servers import McpServers, NoSuchTool, ServerView, ToolsChanged
@@ -25,6 +26,8 @@ from gateway.tools.contract import ToolUnavailable
 if TYPE_CHECKING:
     from gateway.mcp.sign_ins import SignIns
     from gateway.services.naming import Naming
+
+_SERVERS = ("mcp", "servers")
 
 
 class McpService:
@@ -150,7 +153,7 @@ class McpService:
         async with self._changing:
             if await self._is_in_file(server.name):
                 raise Refused(f"there is a server {server.name} in config.yaml; remove it first, or take another name")
-            edited = await self._edited(add_server, server.name, entry)
+            edited = await self._edited(server.name, _with_secrets(entry))
             return await self._taken_over(server.name, edited)
 
     async def removed(self, name: str) -> wire.McpServerChange:
@@ -162,8 +165,7 @@ class McpService:
         """
         async with self._changing:
             is_there = await self._is_in_file(name)
-            edited = await self._edited(remove_server, name) if is_there else Edited(())
-            done = await self._taken_over(name, edited) if is_there else None
+            done = await self._taken_over(name, await self._edited(name, REMOVED)) if is_there else None
             signed_out = await self._tokens.forget_server(name)
             if not await self._store.forget(name) and not signed_out and done is None:
                 self._refuse_unknown(name)
@@ -171,13 +173,15 @@ class McpService:
 
     async def _is_in_file(self, name: str) -> bool:
         try:
-            return await asyncio.to_thread(has_server, self._home, name)
+            now = await asyncio.to_thread(file_now, self._home)
+            return value_at(now.values, (*_SERVERS, name)) is not None
         except FileError as error:
             raise Refused(str(error)) from error
 
-    async def _edited(self, edit: Callable[..., Edited], *arguments: object) -> Edited:
+    async def _edited(self, name: str, entry: object) -> Edited:
+        changes: Changes = {(*_SERVERS, name): entry}
         try:
-            return await asyncio.to_thread(edit, self._home, *arguments, is_elsewhere=not self._is_running())
+            return await asyncio.to_thread(edit, self._home, changes, is_elsewhere=not self._is_running())
         except (FileError, ConfigError) as error:
             raise Refused(self._hide(str(error))) from error
 
@@ -212,6 +216,19 @@ class McpService:
             pin=view.pin,
             signed_in=tuple(account.user_id for account in accounts if account.server == view.name),
         )
+
+
+def _with_secrets(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry, with what its name says is secret in a file of its own."""
+    parts = {
+        part: {
+            key: Secret(value) if names_secret(key) and "${" not in value else value
+            for key, value in entry[part].items()
+        }
+        for part in ("headers", "env")
+        if entry.get(part)
+    }
+    return {**entry, **parts}
 
 
 def _place(config: McpServerConfig) -> str:

@@ -89,7 +89,12 @@ async def test_a_server_is_added_used_and_removed_while_the_gateway_runs(
     assert added.json() == {
         "server": "new",
         "isInUse": True,
-        "notes": ["the secret of env.API_TOKEN is kept in secrets/mcp-new-API_TOKEN, not in config.yaml"],
+        "notes": [
+            (
+                "the secret of mcp.servers.new.env.API_TOKEN is kept in "
+                "secrets/mcp-servers-new-env-API_TOKEN, not in config.yaml"
+            )
+        ],
     }
     assert "canary-typed" not in path.read_text()
     tried = (await client.post("/mcp/servers/new/test")).json()

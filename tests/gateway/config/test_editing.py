@@ -10,11 +10,21 @@ from typing import Any
 
 import pytest
 
-from gateway.config.editing import ConfigChanged, _replace, add_server, has_server, remove_server
-from gateway.config.file import load_config
+from gateway.config.editing import (
+    REMOVED,
+    ConfigChanged,
+    Edited,
+    Secret,
+    _replace,
+    edit,
+    file_now,
+    propose,
+    propose_undo,
+    undo,
+)
+from gateway.config.file import check, load_config
 from gateway.errors import ConfigError, FileError
-from gateway.files.positions.splicing import CannotSplice, with_entry, without_entry
-from gateway.files.positions.yaml import parse_marked_yaml
+from gateway.files.positions.yaml import value_at
 
 PATH = ("mcp", "servers", "new")
 WRITTEN = """# The gateway of Ada.
@@ -38,11 +48,16 @@ limits:
 models:
   main: {provider: offline}
 """
-ENTRY: Mapping[str, Any] = {"url": "http://127.0.0.1:8/", "headers": {"X-Mode": "1e5", "Authorization": "Bearer ${X}"}}
-LINES = """    new:
-      url: http://127.0.0.1:8/
-      headers: {X-Mode: '1e5', Authorization: 'Bearer ${X}'}
-"""
+
+
+def add(home: Path, name: str, entry: Mapping[str, Any], *, is_elsewhere: bool = False) -> Edited:
+    """Add a server of tools."""
+    return edit(home, {("mcp", "servers", name): entry}, is_elsewhere=is_elsewhere)
+
+
+def remove(home: Path, name: str) -> Edited:
+    """Take one out."""
+    return edit(home, {("mcp", "servers", name): REMOVED})
 
 
 @pytest.fixture
@@ -52,70 +67,17 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_entry_is_put_behind_the_last_one_and_no_other_character_changes() -> None:
-    before, after = WRITTEN.split("\n# Limits")
-    added = with_entry(WRITTEN, PATH, ENTRY)
-    assert added == f"{before}{LINES}\n# Limits{after}"
-    assert without_entry(added, PATH) == WRITTEN
-
-
-def test_an_entry_is_taken_out_alone_and_the_comments_around_it_stay() -> None:
-    begin, end = WRITTEN.index("    notes:\n"), WRITTEN.index("\n    # the house")
-    assert without_entry(WRITTEN, ("mcp", "servers", "notes")) == WRITTEN[:begin] + WRITTEN[end:]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "# nothing yet\n",
-        "web: {port: 0}",
-        "mcp:\n",
-        "mcp:  # soon\n  servers: {}  # none\nweb: {port: 0}\n",
-        "mcp: {serve: true, servers: {a: {url: 'http://127.0.0.1/',}, # one\n },}\n",
-        "mcp: {servers: {}}\n",
-        "---\nweb:\n  host: |\n    localhost\n\n...\n",
-        "\ufeffmcp:\r\n  servers:\r\n    a: {url: x}\r\n# last\r\nweb: {}\r\n",
-        "mcp:\n    servers:\n        a:\n            command:\n            - x\n            - y\n        # b\n",
-    ],
-)
-def test_every_way_of_writing_a_section_takes_an_entry_and_gives_it_back(text: str) -> None:
-    values = parse_marked_yaml(text.encode(), "config.yaml").values
-    added = with_entry(text, PATH, ENTRY)
-    found = parse_marked_yaml(added.encode(), "config.yaml").values
-    assert found["mcp"]["servers"].pop("new") == ENTRY
-    kept = {"mcp": {**values.get("mcp", {}), "servers": values.get("mcp", {}).get("servers", {})}}
-    assert found == {**values, **kept}
-    assert all(line[line.index("#") :] in added for line in text.splitlines() if "#" in line)
-    left = without_entry(added, PATH)
-    assert "new" not in left
-    assert all(line in left for line in text.splitlines() if line.startswith("#"))
-
-
-def test_the_example_takes_an_entry_and_nothing_else_in_it_changes() -> None:
-    text = (Path(__file__).parents[3] / "config.example.yaml").read_text()
-    added = with_entry(text, PATH, ENTRY)
-    assert "    #notes:\n" in added
-    assert added.replace(LINES, "") == text
-
-
-@pytest.mark.parametrize("text", ["{}\n", "mcp: 3\n", "mcp: {servers: [1]}\n", "a: 1\n a: 2\n"])
-def test_what_cannot_be_changed_safely_is_refused(text: str) -> None:
-    with pytest.raises(CannotSplice):
-        with_entry(text, PATH, ENTRY)
-
-
 def test_the_file_before_is_kept_and_modes_stay(home: Path) -> None:
-    notes = add_server(home, "new", {"url": "http://127.0.0.1:8/", "headers": {"X-Mode": "fast"}}).notes
+    notes = add(home, "new", {"url": "http://127.0.0.1:8/", "headers": {"X-Mode": "fast"}}).notes
     path, before = home / "config.yaml", home / "config.yaml.before"
     assert notes == []
-    assert has_server(home, "new")
+    assert value_at(file_now(home).values, PATH)
     assert before.read_text() == WRITTEN
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(before.stat().st_mode)) == (0o640, 0o640)
     assert sorted(each.name for each in home.iterdir()) == ["config.yaml", "config.yaml.before"]
-    remove_server(home, "new")
+    remove(home, "new")
     assert path.read_text() == WRITTEN
-    assert not has_server(home, "new")
+    assert not value_at(file_now(home).values, PATH)
 
 
 def test_a_link_to_the_file_stays_a_link(home: Path, tmp_path: Path) -> None:
@@ -123,39 +85,41 @@ def test_a_link_to_the_file_stays_a_link(home: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     (home / "config.yaml").rename(elsewhere / "mine.yaml")
     (home / "config.yaml").symlink_to(elsewhere / "mine.yaml")
-    add_server(home, "new", {"url": "http://127.0.0.1:8/"})
+    add(home, "new", {"url": "http://127.0.0.1:8/"})
     assert (home / "config.yaml").is_symlink()
     assert "    new: {" in (elsewhere / "mine.yaml").read_text()
 
 
 def test_secrets_go_into_files_that_only_the_owner_reads(home: Path) -> None:
-    entry = {"command": ["run"], "env": {"API_TOKEN": "canary", "MODE": "fast", "KEY": "${PATH}"}}
-    assert add_server(home, "new", entry).notes == [
-        "the secret of env.API_TOKEN is kept in secrets/mcp-new-API_TOKEN, not in config.yaml"
-    ]
-    text, kept = (home / "config.yaml").read_text(), home / "secrets" / "mcp-new-API_TOKEN"
-    assert "canary" not in text
-    assert "API_TOKEN: {file: secrets/mcp-new-API_TOKEN}\n" in text
+    entry = {"command": ["run"], "env": {"API_TOKEN": Secret("canary"), "MODE": "fast", "KEY": "${PATH}"}}
+    name = "secrets/mcp-servers-new-env-API_TOKEN"
+    edited = add(home, "new", entry)
+    assert edited.notes == [f"the secret of mcp.servers.new.env.API_TOKEN is kept in {name}, not in config.yaml"]
+    text, kept = (home / "config.yaml").read_text(), home / name
+    assert "canary" not in f"{text}{edited}{entry}"
+    assert f"API_TOKEN: {{file: {name}}}\n" in text
     assert "MODE: fast" in text
     assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("canary\n", 0o600)
     assert load_config(home=home).config.mcp.servers["new"].env["API_TOKEN"].get_secret_value() == "canary"
-    [left] = remove_server(home, "new").notes
-    assert "secrets/mcp-new-API_TOKEN" in left
-    add_server(home, "new", entry)
-    assert (home / "secrets" / "mcp-new-API_TOKEN-2").exists(), "the file before may still be wanted"
+    [left] = remove(home, "new").notes
+    assert name in left
+    assert check(home=home).warnings == (), "the file before may still be wanted"
+    add(home, "new", entry)
+    assert (home / f"{name}-2").exists()
+    assert check(home=home).warnings == (f"{kept}: no key names this file; delete it",)
 
 
 @pytest.mark.parametrize(
     ("entry", "wrong"),
     [
         ({"url": "x"}, "mcp.servers.new.url: "),
-        ({"command": ["a"], "headers": {"TOKEN": "s"}}, "mcp.servers.new.headers: has no effect here"),
+        ({"command": ["a"], "headers": {"TOKEN": Secret("s")}}, "mcp.servers.new.headers: has no effect here"),
         ({"url": "http://127.0.0.1/", "headers": {"A": "${NOT_HERE_AT_ALL}"}}, "variable NOT_HERE_AT_ALL is not set"),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_written(home: Path, entry: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        add_server(home, "new", entry)
+        add(home, "new", entry)
     assert wrong in str(raised.value)
     assert (home / "config.yaml").read_text() == WRITTEN
     assert not (home / "config.yaml.before").exists()
@@ -164,17 +128,17 @@ def test_what_is_wrong_is_named_and_nothing_is_written(home: Path, entry: dict[s
 
 def test_a_variable_that_only_the_gateway_has_is_a_note(home: Path) -> None:
     entry = {"url": "http://127.0.0.1/", "headers": {"A": "${NOT_HERE_AT_ALL}"}}
-    [note] = add_server(home, "new", entry, is_elsewhere=True).notes
+    [note] = add(home, "new", entry, is_elsewhere=True).notes
     assert "the environment variable NOT_HERE_AT_ALL is not set" in note
 
 
 def test_a_command_without_a_version_is_warned_of(home: Path) -> None:
-    [note] = add_server(home, "new", {"command": ["npx", "-y", "some-server"]}).notes
+    [note] = add(home, "new", {"command": ["npx", "-y", "some-server"]}).notes
     assert "mcp.servers.new.command: names no version" in note
 
 
 def test_without_a_file_one_is_made_that_only_the_owner_reads(tmp_path: Path) -> None:
-    add_server(tmp_path, "new", {"url": "http://127.0.0.1:8/"})
+    add(tmp_path, "new", {"url": "http://127.0.0.1:8/"})
     assert (tmp_path / "config.yaml").read_text() == "mcp:\n  servers:\n    new: {url: 'http://127.0.0.1:8/'}\n"
     assert stat.S_IMODE((tmp_path / "config.yaml").stat().st_mode) == 0o600
 
@@ -192,17 +156,123 @@ def test_of_many_who_write_at_once_none_loses_anything(home: Path) -> None:
     """One after the other, and none is refused."""
     failures: list[BaseException] = []
 
-    def add(name: str) -> None:
+    def run(name: str) -> None:
         try:
-            add_server(home, name, {"url": "http://127.0.0.1:8/"})
+            add(home, name, {"url": "http://127.0.0.1:8/"})
         except FileError as error:
             failures.append(error)
 
     names = [f"of_{number}" for number in range(6)]
-    threads = [threading.Thread(target=add, args=(name,)) for name in names]
+    threads = [threading.Thread(target=run, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert failures == []
     assert set(names) < set(load_config(home=home).config.mcp.servers)
+
+
+# ---- what is seen before it is done ---------------------------------------------------------------------------------
+
+
+def test_a_proposal_says_what_would_change_and_changes_nothing(home: Path) -> None:
+    proposal = propose(
+        home, {("limits", "steps_per_turn"): 5, ("web", "port"): 1, ("secret",): Secret(bytes(range(32)).hex())}
+    )
+    assert proposal.difference.splitlines()[2:] == [
+        "@@ -1,4 +1,5 @@",
+        " # The gateway of Ada.",
+        "+secret: {file: secrets/secret}",
+        " mcp:",
+        "   serve: true",
+        "   servers:",
+        "@@ -15,6 +16,7 @@",
+        " ",
+        " # Limits of all.",
+        " limits:",
+        "-  steps_per_turn: 3",
+        "+  steps_per_turn: 5",
+        " models:",
+        "   main: {provider: offline}",
+        "+web: {port: 1}",
+    ]
+    assert (proposal.at_once, proposal.at_restart) == (("limits.steps_per_turn",), ("web.port", "secret"))
+    assert proposal.problems == []
+    assert proposal.warnings == ["the secret of secret is kept in secrets/secret, not in config.yaml"]
+    assert [each.name for each in home.iterdir()] == ["config.yaml"]
+
+
+def test_problems_name_their_key(home: Path) -> None:
+    problems = propose(home, {("web", "port"): 99_999, ("models", "x", "provider"): "none", ("nothing",): 1}).problems
+    assert {problem.path: problem.text.partition(";")[0] for problem in problems} == {
+        "web.port": "99999 is too large",
+        "models.x.provider": "'none' is not a choice",
+        "nothing": "unknown key",
+    }
+
+
+def test_no_secret_of_the_file_is_in_the_difference(home: Path) -> None:
+    text = "models:\n  main: {provider: anthropic, model: m, api_key: canary-1}\n  b: {provider: offline}\n"
+    (home / "config.yaml").write_text(text)
+    difference = propose(home, {("models", "main", "api_key"): "canary-2", ("models", "b"): REMOVED}).difference
+    assert "canary" not in difference
+    assert "-  main: {provider: anthropic, model: m, api_key: (hidden)}" in difference
+    assert "+  main: {provider: anthropic, model: m, api_key: (hidden, new)}" in difference
+
+
+def test_a_second_editor_is_told_and_nothing_of_the_first_is_lost(home: Path) -> None:
+    seen = file_now(home).version
+    first = edit(home, {("limits", "steps_per_turn"): 5}, seen=seen)
+    text = (home / "config.yaml").read_text()
+    with pytest.raises(ConfigChanged, match="was changed by somebody else"):
+        edit(home, {("limits", "steps_per_turn"): 6, ("secret",): Secret(bytes(range(32)).hex())}, seen=seen)
+    assert (home / "config.yaml").read_text() == text
+    assert not (home / "secrets").exists()
+    assert first.version == file_now(home).version
+    edit(home, {("limits", "steps_per_turn"): 6}, seen=first.version)
+
+
+def test_an_edit_is_undone_and_done_again(home: Path) -> None:
+    edit(home, {("limits", "steps_per_turn"): 5, ("secret",): Secret(bytes(range(32)).hex())})
+    changed = (home / "config.yaml").read_text()
+    assert "-  steps_per_turn: 5" in propose_undo(home).difference
+    undo(home)
+    assert (home / "config.yaml").read_text() == WRITTEN
+    undo(home)
+    assert (home / "config.yaml").read_text() == changed
+    assert load_config(home=home).config.secret is not None
+
+
+def test_the_first_edit_of_all_is_undone_and_nothing_more_can_be(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="there is nothing to undo"):
+        undo(tmp_path)
+    edit(tmp_path, {("model",): "offline"})
+    undo(tmp_path)
+    assert (tmp_path / "config.yaml").read_text() == ""
+    with pytest.raises(ConfigChanged):
+        undo(tmp_path, seen="0" * 32)
+
+
+def test_a_change_that_changes_nothing_keeps_the_file_before(home: Path) -> None:
+    edit(home, {("limits", "steps_per_turn"): 5})
+    assert edit(home, {("limits", "steps_per_turn"): 5}).difference == ""
+    assert (home / "config.yaml.before").read_text() == WRITTEN
+
+
+def test_a_file_with_two_mistakes_is_corrected_one_after_the_other(home: Path) -> None:
+    (home / "config.yaml").write_text("web: {port: 99999}\nlimits: {steps_per_turn: 0}\n")
+    with pytest.raises(ConfigError, match="port"):
+        edit(home, {("log", "level"): "debug"})
+    edit(home, {("web", "port"): 1})
+    edit(home, {("limits", "steps_per_turn"): REMOVED})
+    assert (home / "config.yaml").read_text() == "web: {port: 1}\n"
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_next_edit(home: Path) -> None:
+    (home / "secrets").mkdir()
+    old, new = home / "secrets" / ".models-x.abc.tmp", home / ".config.yaml.def.tmp"
+    for left in (old, new):
+        left.write_text("half")
+    assert check(home=home).warnings == (f"{old}: no key names this file; delete it",)
+    edit(home, {("limits", "steps_per_turn"): 5})
+    assert (old.exists(), new.exists()) == (False, False)

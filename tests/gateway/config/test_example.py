@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from gateway.config import ChannelConfig, Config, ModelConfig, ProviderConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
+from gateway.config.example import example_text, switched_on
 from gateway.config.file import check, load_config
 from gateway.config.mcp import McpOauthConfig, McpServerConfig
 from gateway.config.speech import ServiceConfig
@@ -21,7 +22,6 @@ from gateway.speech.listening.openai import Config as ListenConfig
 from gateway.speech.speaking.openai import Config as SpeakConfig
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
-SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)
 ENVIRONMENT = {
     "OPENAI_API_KEY": "k",
     "SLACK_BOT_TOKEN": "xoxb-1",
@@ -45,11 +45,6 @@ ENVIRONMENT = {
 }
 
 
-def switched_on() -> str:
-    """The example with every setting in it, as a person gets it who takes each `#` away."""
-    return SWITCHED_OFF.sub(r"\1", EXAMPLE.read_text())
-
-
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory with the whole example, and what it refers to."""
@@ -59,7 +54,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "secrets" / "anthropic.key").touch(0o600)
     (tmp_path / "secrets" / "anthropic.key").write_text("k")
     # With `store.url` a memory in files is refused.
-    (tmp_path / "config.yaml").write_text(switched_on().replace("    kind: markdown\n", ""))
+    (tmp_path / "config.yaml").write_text(switched_on(EXAMPLE.read_text()).replace("    kind: markdown\n", ""))
     return tmp_path / "config.yaml"
 
 
@@ -94,7 +89,7 @@ def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> I
 
 
 def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_has() -> None:
-    values = yaml.safe_load(switched_on())
+    values = yaml.safe_load(switched_on(EXAMPLE.read_text()))
     found = [*differences(ModelConfig, {**values["models"]["local"], **values["models"]["cloud"]}, "models.")]
     servers = values["mcp"]["servers"]
     found += differences(McpServerConfig, {**servers["home"], **servers["notes"], **servers["mail"]}, "mcp: ")
@@ -111,7 +106,7 @@ def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_
 
 
 def test_every_kind_of_channel_is_in_the_example_with_every_key_of_its_own() -> None:
-    channels = list(yaml.safe_load(switched_on())["channels"].values())
+    channels = list(yaml.safe_load(switched_on(EXAMPLE.read_text()))["channels"].values())
     found = []
     for kind in known_kinds():
         section = {key: value for channel in channels if channel["kind"] == kind for key, value in channel.items()}
@@ -139,7 +134,7 @@ def test_every_setting_in_the_example_has_a_comment_above_it() -> None:
     """A run of settings may share one, a section may have it above its name, or above the whole."""
     commented, uncommented = False, []
     for line in EXAMPLE.read_text().splitlines():
-        text = SWITCHED_OFF.sub(r"\1", line).strip()
+        text = switched_on(line).strip()
         if text.startswith("#"):
             commented = True
         elif not text:
@@ -147,6 +142,10 @@ def test_every_setting_in_the_example_has_a_comment_above_it() -> None:
         elif not commented and not re.fullmatch(r"[a-z_]+:", text):
             uncommented.append(text)
     assert uncommented == []
+
+
+def test_a_package_of_the_gateway_has_the_example_too() -> None:
+    assert example_text() == EXAMPLE.read_text()
 
 
 def test_the_example_is_made_of_lines_that_fit_a_screen() -> None:

@@ -68,7 +68,8 @@ def test_a_server_is_added_without_a_gateway(ethos: Ethos, home: Path) -> None:
     assert added.code == 0, added.err
     assert added.out.startswith(
         "notes is in config.yaml. No gateway runs; the next start takes that over.\n"
-        "  the secret of env.API_TOKEN is kept in secrets/mcp-notes-API_TOKEN, not in config.yaml\n"
+        "  the secret of mcp.servers.notes.env.API_TOKEN is kept in "
+        "secrets/mcp-servers-notes-env-API_TOKEN, not in config.yaml\n"
         "notes: up since "
     )
     assert "notes__echo  read   Says it again. (withheld: new)\n" in added.out
@@ -76,7 +77,7 @@ def test_a_server_is_added_without_a_gateway(ethos: Ethos, home: Path) -> None:
     written = yaml.safe_load((home / "config.yaml").read_text())["mcp"]["servers"]["notes"]
     assert written == {
         "command": [sys.executable, SCRIPT, "--not-an-option"],
-        "env": {"API_TOKEN": {"file": "secrets/mcp-notes-API_TOKEN"}, "PATH": "${PATH}"},
+        "env": {"API_TOKEN": {"file": "secrets/mcp-servers-notes-env-API_TOKEN"}, "PATH": "${PATH}"},
         "sandbox": {"read": [str(Path(SCRIPT).parent)], "network": "none"},
         "effects": {"echo": "read"},
         "tools": ["ec*"],
