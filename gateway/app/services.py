@@ -15,6 +15,7 @@ from gateway.protocols import EditableMemory, ListsDocuments
 from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
 from gateway.services.caller import operator
+from gateway.services.channels import ChannelService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
 from gateway.services.hooks import HookService
@@ -53,6 +54,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         naming=naming, people=people, links=store.links, sessions=store.sessions, database=store.engine, config=config
     )
     own, person_ids = gateway.trace_store, store.links.person_ids
+    deliveries = DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox)
     stores = TraceStores(home=gateway.home, own=own, engine=store.engine, person_ids=person_ids)
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     return OperatorServices(
@@ -71,11 +73,12 @@ def services_of(gateway: Composition) -> OperatorServices:
             holding=gateway.cluster.holding,
         ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
-        deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
+        deliveries=deliveries,
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         schedules=_schedule_service(gateway, naming),
         hooks=_hook_service(gateway),
         mcp=_mcp_service(gateway, naming),
+        channels=_channel_service(gateway, deliveries),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -155,6 +158,19 @@ def _mcp_service(gateway: Composition, naming: Naming) -> McpService:
         is_running=gateway.is_serving.is_set,
         tokens=gateway.store.mcp_tokens,
         naming=naming,
+    )
+
+
+def _channel_service(gateway: Composition, deliveries: DeliveryService) -> ChannelService:
+    return ChannelService(
+        home=gateway.home,
+        config=gateway.live,
+        channels=gateway.channels,
+        checkup=gateway.checkup,
+        deliveries=deliveries,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        hide=gateway.reloading.hide,
     )
 
 

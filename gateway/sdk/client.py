@@ -7,6 +7,7 @@ from typing import Generic, Self
 
 from gateway.sdk.address import address_source
 from gateway.sdk.approvals import Approvals
+from gateway.sdk.channels import Channels
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.files import Files
@@ -77,6 +78,7 @@ class Client(Generic[S]):
         self.schedules: Schedules[S] = Schedules(sender)
         self.hooks: Hooks[S] = Hooks(sender)
         self.mcp: Mcp[S] = Mcp(sender)
+        self.channels: Channels[S] = Channels(sender)
         self.skills: Skills[S] = Skills(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)

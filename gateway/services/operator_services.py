@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.services.approvals import ApprovalService
+from gateway.services.channels import ChannelService
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService
@@ -44,6 +45,7 @@ class OperatorServices:
     schedules: ScheduleService
     hooks: HookService
     mcp: McpService
+    channels: ChannelService
     skills: SkillService
     traces: TraceService
     trace_transfer: TraceTransferService

@@ -22,6 +22,7 @@ from gateway.services.operator_services import OperatorServices
 from gateway.web.api import (
     PATH,
     approvals,
+    channels,
     chat,
     deliveries,
     files,
@@ -61,6 +62,7 @@ _TAGS = {
     "approvals": "Calls of tools that wait for a yes.",
     "schedules": "What is done at a time: reminders, jobs and watches.",
     "hooks": "Addresses that services call.",
+    "channels": "What connects the agent to platforms.",
     "mcp": "Servers of tools that the agent uses.",
     "skills": "Instructions that the agent loads when it needs them.",
     "system": "Health, usage, configuration.",
@@ -165,6 +167,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         schedules.router,
         hooks.router,
         mcp.router,
+        channels.router,
         skills.router,
         personalities.router,
         files.router,

@@ -124,7 +124,7 @@ class PageContext:
         Args:
             session: the cookie of a login that was made with this very request.
         """
-        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).fields
+        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).showable
         return self.render(
             request,
             "again.html",
