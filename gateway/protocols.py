@@ -254,6 +254,27 @@ class AdapterServices:
     hand_over: HandOver = to_nobody
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a platform said about a login that it takes.
+
+    A kind's package gives it from `async def trial(config) -> Trial`, beside `build`. It asks once, changes nothing,
+    sends no message, connects no channel, and raises as `ChannelAdapter.connect` where the login is not taken. It may
+    be called while a channel with the same login is connected. No text in it holds a secret.
+
+    Attributes:
+        account: who the login is, by the name that people know: `@your_bot`, a mailbox, an app and its workspace.
+        address: a link under which people find it, or with which it is invited; None where there is none.
+        problems: what keeps it from working as configured; each says what to do.
+        hints: what works and is good to know, such as what the bot reads in groups.
+    """
+
+    account: str
+    address: str | None = None
+    problems: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 MemoryStoreName = Literal["memory", "user"]

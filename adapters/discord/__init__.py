@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.client import DiscordClient
 from adapters.discord.connection import Endpoints
-from gateway.protocols import AdapterServices
+from adapters.discord.trial import try_login
+from gateway.protocols import AdapterServices, Trial
 
 _DEFAULT = Endpoints()
 
@@ -50,8 +51,16 @@ def own_accounts(config: Config) -> tuple[str, ...]:
     return (config.token.get_secret_value().partition(".")[0],)
 
 
+async def trial(config: Config) -> Trial:
+    """Ask Discord who the bot is; see `Trial`."""
+    return await try_login(_client(config), message_content=config.message_content)
+
+
 def build(config: Config, services: AdapterServices) -> DiscordAdapter:
     """Make the adapter; nothing is opened before `connect`."""
+    return DiscordAdapter(_client(config), services)
+
+
+def _client(config: Config) -> DiscordClient:
     endpoints = Endpoints(config.api_url, config.gateway_url)
-    client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content, endpoints=endpoints)
-    return DiscordAdapter(client, services)
+    return DiscordClient(config.token.get_secret_value(), message_content=config.message_content, endpoints=endpoints)

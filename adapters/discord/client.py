@@ -19,7 +19,7 @@ import yarl
 from discord.webhook.async_ import async_context
 
 from adapters.discord import errors
-from adapters.discord.connection import Connection, Endpoints, InteractionRequests, OnEvent
+from adapters.discord.connection import Connection, Endpoints, InteractionRequests, OnEvent, Requests
 from adapters.discord.convert import Interaction, Payload
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, PermanentSendError, TransientSendError
 
@@ -69,6 +69,25 @@ class Posted:
     content: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotFacts:
+    """A bot and its application as Discord describes them.
+
+    https://docs.discord.com/developers/resources/application#application-object
+
+    Attributes:
+        reads_content: its Message Content Intent is switched on.
+        guilds: how many servers it is in, about; None where Discord does not say.
+        interactions_url: where Discord sends presses and commands, instead of over the connection.
+    """
+
+    application_id: str
+    name: str
+    reads_content: bool
+    guilds: int | None
+    interactions_url: str | None
+
+
 class DiscordClient:
     """One connection at a time; `open` makes a new one."""
 
@@ -100,8 +119,7 @@ class DiscordClient:
     async def open(self, on_event: OnEvent) -> None:
         """Log in, and return after READY. Raises as `ChannelAdapter.connect`."""
         await self.close()
-        if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
-            raise AdapterAuthFailed(errors.WRONG_TOKEN)
+        self._check_token()
         connection = self._connection = Connection(self._endpoints, self._intents, on_event)
         task = self._task = asyncio.create_task(connection.start(self._token), name="discord")
         task.add_done_callback(connection.ended_by)
@@ -114,6 +132,30 @@ class DiscordClient:
                 await self.close()
         if not connection.was_ready.is_set():
             raise await connection.ended
+
+    async def describe(self) -> BotFacts:
+        """Ask who the bot is, over no connection. Raises as `open`."""
+        self._check_token()
+        requests = Requests(self._endpoints, asyncio.get_running_loop())
+        try:
+            bot = await requests.static_login(self._token)
+            application: Mapping[str, Any] = await requests.application_info()
+            flags = discord.ApplicationFlags._from_value(int(application.get("flags") or 0))  # noqa: SLF001 (no other)
+            return BotFacts(
+                application_id=str(application["id"]),
+                name=str(bot.get("global_name") or bot["username"]),
+                reads_content=flags.gateway_message_content or flags.gateway_message_content_limited,
+                guilds=application.get("approximate_guild_count"),
+                interactions_url=application.get("interactions_endpoint_url"),
+            )
+        except (discord.DiscordException, aiohttp.ClientError, OSError, KeyError, TypeError, ValueError) as error:
+            raise errors.connect_error(error) from error
+        finally:
+            await requests.close()
+
+    def _check_token(self) -> None:
+        if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
+            raise AdapterAuthFailed(errors.WRONG_TOKEN)
 
     async def watch(self) -> NoReturn:
         """Wait until the connection ends; raises the reason."""

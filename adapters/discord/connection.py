@@ -72,15 +72,19 @@ class Endpoints:
         return str(yarl.URL(self.gateway_url).with_query(asked.query))
 
 
-class _Requests(discord.http.HTTPClient):
+class Requests(discord.http.HTTPClient):
+    """The SDK's requests, sent to our addresses."""
+
     def __init__(self, endpoints: Endpoints, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop, max_ratelimit_timeout=_MAX_RATE_LIMIT_S)
         self._endpoints = endpoints
 
     async def request(self, route: discord.http.Route, **options: Any) -> Any:
+        """Send the request to our address."""
         return await super().request(self._endpoints.redirected(route), **options)
 
     async def ws_connect(self, url: str, **options: Any) -> Any:
+        """Connect to our address."""
         return await super().ws_connect(self._endpoints.websocket(url), **options)
 
 
@@ -107,7 +111,7 @@ class Connection(discord.Client):
             member_cache_flags=discord.MemberCacheFlags.none(),
             guild_ready_timeout=0.0,  # the SDK's own ready event is not used
         )
-        self.http = self._connection.http = _Requests(endpoints, self.loop)
+        self.http = self._connection.http = Requests(endpoints, self.loop)
         self._on_event = on_event
         self._identify_pause_s = 5.0
         self._outage: asyncio.TimerHandle | None = None

@@ -28,14 +28,16 @@ WRONG_TOKEN = (
     f"Discord refused the bot's token. Make a new one at {_PORTAL} (your application, Bot, Reset Token), put it into "
     "`token` as it is, without `Bot ` before it, and start again."
 )
+INTENT_ADVICE = (
+    f"Switch it on at {_PORTAL} (your application, Bot, Privileged Gateway Intents), or set `message_content: false`"
+)
 _FATAL_CLOSES = {
     4004: WRONG_TOKEN,
     4010: "Discord refused the shard; this bot may need a gateway program of a newer version.",
     4011: "the bot is in more servers than one connection may serve (2500); remove it from some.",
     4012: "Discord no longer speaks this version of its protocol; update the gateway and discord.py.",
     4013: "Discord does not know one of the intents; update the gateway and discord.py.",
-    4014: f"Discord refused the Message Content Intent. Switch it on at {_PORTAL} (your application, Bot, Privileged "
-    "Gateway Intents), or set `message_content: false`, and start again.",
+    4014: f"Discord refused the Message Content Intent. {INTENT_ADVICE}, and start again.",
 }
 _REMEDIES = {
     50001: "the bot cannot see that channel; give it the permission View Channel",

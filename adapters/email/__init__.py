@@ -12,12 +12,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from adapters.email.adapter import EmailAdapter
 from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
-from adapters.email.credentials import AccessTokens, Line, OAuth, Password, is_loopback
+from adapters.email.credentials import AccessTokens, Credentials, Line, OAuth, Password, is_loopback
 from adapters.email.imap_client import ImapServer
 from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.outbound import Account
-from adapters.email.smtp_client import SmtpServer
-from gateway.protocols import AdapterServices
+from adapters.email.smtp_client import SmtpClient, SmtpServer
+from adapters.email.trial import NoNotes, try_login
+from gateway.protocols import AdapterNotes, AdapterServices, Trial
 
 _SMTP_PORTS = {"implicit": 465, "starttls": 587, "none": 25}
 
@@ -110,15 +111,27 @@ def own_accounts(config: Config) -> tuple[str, ...]:
     return (f"{config.imap_host} {config.username or config.address}".casefold() + f" {mailbox}",)
 
 
+async def trial(config: Config) -> Trial:
+    """Log in to both servers, look for the mailboxes, and send nothing; see `Trial`.
+
+    With `oauth` it asks for an access token. A refresh token that the provider replaces then is not kept, as a channel
+    keeps it: providers whose tokens end at their first use (none of those in the documentation) would need a new one.
+    """
+    credentials = _credentials(config, NoNotes())
+    return await try_login(
+        config.address,
+        imap=_imap(config),
+        smtp=SmtpClient(_smtp(config), credentials),
+        credentials=credentials,
+        mailboxes=[one for one in (config.mailbox, config.sent_mailbox) if one is not None],
+        in_clear_text=[what for what, _ in _in_clear_text(config)],
+    )
+
+
 def build(config: Config, services: AdapterServices) -> EmailAdapter:
     """Make the adapter; nothing is opened before `connect`."""
-    context = ssl.create_default_context(cafile=config.ca_file)
-    username = config.username or config.address
-    password = config.password.get_secret_value() if config.password else ""
-    credentials = Password(password) if config.oauth is None else AccessTokens(config.oauth, services.notes)
-    for what, tls, host in (("IMAP", config.imap_tls, config.imap_host), ("SMTP", config.smtp_tls, config.smtp_host)):
-        if tls == "none" and not is_loopback(host):
-            _log.warning("%s: %s to %s goes in clear text, the password too", services.name, what, host)
+    for what, host in _in_clear_text(config):
+        _log.warning("%s: %s to %s goes in clear text, the password too", services.name, what, host)
     return EmailAdapter(
         Account(
             address=config.address,
@@ -137,19 +150,39 @@ def build(config: Config, services: AdapterServices) -> EmailAdapter:
             max_mail_bytes=config.max_mail_bytes,
         ),
         services,
-        imap=ImapServer(
-            host=config.imap_host,
-            port=config.imap_port or (993 if config.imap_tls == "implicit" else 143),
-            context=context if config.imap_tls == "implicit" else None,
-            username=username,
-        ),
-        smtp=SmtpServer(
-            host=config.smtp_host,
-            port=config.smtp_port or _SMTP_PORTS[config.smtp_tls],
-            tls=config.smtp_tls,
-            context=context,
-            username=username,
-            greeting=config.address.rpartition("@")[2],
-        ),
-        credentials=credentials,
+        imap=_imap(config),
+        smtp=_smtp(config),
+        credentials=_credentials(config, services.notes),
+    )
+
+
+def _credentials(config: Config, notes: AdapterNotes) -> Credentials:
+    password = config.password.get_secret_value() if config.password else ""
+    return Password(password) if config.oauth is None else AccessTokens(config.oauth, notes)
+
+
+def _in_clear_text(config: Config) -> list[tuple[str, str]]:
+    """The servers of other machines to which the password goes unencrypted: what it is, and its host."""
+    servers = (("IMAP", config.imap_tls, config.imap_host), ("SMTP", config.smtp_tls, config.smtp_host))
+    return [(what, host) for what, tls, host in servers if tls == "none" and not is_loopback(host)]
+
+
+def _imap(config: Config) -> ImapServer:
+    is_encrypted = config.imap_tls == "implicit"
+    return ImapServer(
+        host=config.imap_host,
+        port=config.imap_port or (993 if is_encrypted else 143),
+        context=ssl.create_default_context(cafile=config.ca_file) if is_encrypted else None,
+        username=config.username or config.address,
+    )
+
+
+def _smtp(config: Config) -> SmtpServer:
+    return SmtpServer(
+        host=config.smtp_host,
+        port=config.smtp_port or _SMTP_PORTS[config.smtp_tls],
+        tls=config.smtp_tls,
+        context=ssl.create_default_context(cafile=config.ca_file),
+        username=config.username or config.address,
+        greeting=config.address.rpartition("@")[2],
     )

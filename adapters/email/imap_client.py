@@ -224,9 +224,10 @@ class MailboxConnection:
             raise self._refusal(response.lines)
         await self._run(self._client.protocol.capability(), "CAPABILITY")  # they differ from those before the login
 
-    async def select(self, mailbox: str) -> None:
-        """Open the mailbox."""
-        response = await self._run(self._client.select(aioimaplib.quoted(_modified_utf7(mailbox))), "SELECT")
+    async def select(self, mailbox: str, *, is_read_only: bool = False) -> None:
+        """Open the mailbox; read-only, nothing in it can change, not even what is recent (RFC 3501, 6.3.2)."""
+        opening = self._client.examine if is_read_only else self._client.select
+        response = await self._run(opening(aioimaplib.quoted(_modified_utf7(mailbox))), "SELECT")
         if response.result != "OK":
             self.abort()
             raise AdapterNotReady(f"there is no mailbox {mailbox!r} on {self._name}: {_last(response.lines)}")
@@ -322,22 +323,24 @@ class MailboxConnection:
         )
 
 
-async def open_mailbox(server: ImapServer, credentials: Credentials, mailbox: str) -> MailboxConnection:
+async def open_mailbox(
+    server: ImapServer, credentials: Credentials, mailbox: str, *, is_read_only: bool = False
+) -> MailboxConnection:
     """Connect, log in and select; a token that is refused is replaced once. Raises as `ChannelAdapter.connect`."""
     try:
-        return await _open(server, credentials, mailbox)
+        return await _open(server, credentials, mailbox, is_read_only=is_read_only)
     except AdapterAuthFailed:
         if isinstance(credentials, Password):
             raise
-        return await _open(server, credentials, mailbox)
+        return await _open(server, credentials, mailbox, is_read_only=is_read_only)
 
 
-async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> MailboxConnection:
+async def _open(server: ImapServer, credentials: Credentials, mailbox: str, *, is_read_only: bool) -> MailboxConnection:
     connection = MailboxConnection(server)
     try:
         await connection.log_in(credentials)
         _keep_alive(connection)
-        await connection.select(mailbox)
+        await connection.select(mailbox, is_read_only=is_read_only)
     except BaseException:
         await connection.close()
         raise

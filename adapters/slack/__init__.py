@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
 from adapters.slack.client import API_URL, SlackClient
-from gateway.protocols import AdapterServices
+from adapters.slack.trial import try_login
+from gateway.protocols import AdapterServices, Trial
 
 
 class Config(BaseModel):
@@ -68,18 +69,26 @@ def own_accounts(config: Config) -> tuple[str, ...]:
     return tuple(token.get_secret_value() for token in tokens if token is not None)
 
 
+async def trial(config: Config) -> Trial:
+    """Ask Slack for the app and what it may do; see `Trial`."""
+    return await try_login(_client(config), is_socket_mode=config.app_token is not None)
+
+
 def build(config: Config, services: AdapterServices) -> SlackAdapter:
     """Make the adapter; nothing is opened before `connect`."""
-    app_token = config.app_token.get_secret_value() if config.app_token else None
-    client = SlackClient(config.bot_token.get_secret_value(), app_token=app_token, api_url=config.api_url)
     secret = config.signing_secret.get_secret_value() if config.signing_secret else None
     adapter = SlackAdapter if secret is None else SlackHttpAdapter
     return adapter(
         services,
-        client,
+        _client(config),
         signing_secret=secret,
         slack_connect=config.slack_connect,
         catch_up_h=config.catch_up_h,
         streams=config.streams,
         slash_command=config.slash_command,
     )
+
+
+def _client(config: Config) -> SlackClient:
+    app_token = config.app_token.get_secret_value() if config.app_token else None
+    return SlackClient(config.bot_token.get_secret_value(), app_token=app_token, api_url=config.api_url)

@@ -17,6 +17,7 @@ from adapters.slack.inbound import Inbound
 from adapters.slack.outbound import Outbound
 from adapters.slack.socket_mode import Bolt, SocketModeReceiver
 from adapters.slack.streams import Streams
+from adapters.slack.trial import scope_problems
 from gateway.errors import AdapterNotReady, EthosError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
@@ -91,9 +92,7 @@ class SlackAdapter:
     @property
     def problems(self) -> Sequence[str]:
         """The scopes that the app lacks."""
-        missing = ", ".join(f"`{scope}`" for scope in self._client.missing_scopes)
-        advice = "paste the manifest of the page on Slack again under App Manifest, and reinstall the app"
-        return (f"the app lacks the scopes {missing}: {advice}",) if missing else ()
+        return scope_problems(self._client)
 
     async def connect(self) -> None:
         """Ask Slack who we are, and begin to receive."""

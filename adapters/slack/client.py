@@ -53,6 +53,9 @@ class SlackClient:
         self._reading: AsyncWebClient | None = None
         self.missing_scopes: Sequence[str] = ()
         """Those of `SCOPES` that the installation was not granted, as Slack said at the last `open`."""
+        self.workspace = ""
+        """The name of the workspace, known from the last `open`, as its address is."""
+        self.workspace_url: str | None = None
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -64,6 +67,7 @@ class SlackClient:
         self._reading = self._web(retries=True)
         try:
             found = await self._writing.auth_test()
+            self.workspace, self.workspace_url = str(found.get("team") or found["team_id"]), found.get("url")
             self.missing_scopes = _missing_scopes(found.headers)
             return Installation(
                 team=found["team_id"],

@@ -21,7 +21,8 @@ from gateway.errors import (
 # https://docs.slack.dev/reference/methods/chat.postMessage#errors
 _REFUSED_TOKEN = {
     "account_inactive", "invalid_auth", "not_authed", "token_expired", "token_revoked", "not_allowed_token_type",
-    "missing_scope", "no_permission", "org_login_required", "two_factor_setup_required", "forbidden_team",
+    "missing_scope", "no_permission", "access_denied", "org_login_required", "two_factor_setup_required",
+    "forbidden_team",
 }  # fmt: skip
 _TOO_MANY = {"ratelimited", "rate_limited", "message_limit_exceeded"}
 # The last: the message is still an open stream, which Slack ends after five minutes.
@@ -40,6 +41,15 @@ _ADVICE = {
     "channel_not_found": "the channel is gone, or the app was removed from it",
     "is_archived": "the channel is archived",
     "missing_scope": "reinstall the app with the scopes of the manifest",
+}
+_APP_PAGE = "the app's page at https://api.slack.com/apps"
+# Of the token, by the key and by Slack's code: https://docs.slack.dev/reference/methods/apps.connections.open
+_TOKEN_ADVICE = {
+    ("app_token", "not_allowed_token_type"): "Take the one under Basic Information, App-Level Tokens, of {page}.",
+    ("app_token", "missing_scope"): (
+        "It lacks `connections:write`: make another one with that scope under Basic Information of {page}."
+    ),
+    ("app_token", "access_denied"): "Switch on Socket Mode on {page}.",
 }
 _NOT_SENT = (
     aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, SlackClientNotConnectedError, SlackTokenRotationError,
@@ -100,9 +110,8 @@ def connect_error(error: Exception, key: str) -> AdapterError:
     if isinstance(error, SlackApiError):
         status, code, retry_after_s = _response_facts(error)
         if code in _REFUSED_TOKEN:
-            return AdapterAuthFailed(
-                f"Slack refused `{key}`: {code}. Copy the token again from the app's page at https://api.slack.com/apps"
-            )
+            advice = _TOKEN_ADVICE.get((key, code), "Copy the token again from {page}.").format(page=_APP_PAGE)
+            return AdapterAuthFailed(f"Slack refused `{key}`: {code}. {advice}")
         return AdapterNotReady(f"Slack is not ready (HTTP {status} {code})", retry_after_s=retry_after_s)
     return AdapterNotReady(f"Slack cannot be reached: {type(error).__name__}")
 

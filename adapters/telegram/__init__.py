@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from adapters.telegram.adapter import TelegramAdapter, make_adapter
 from adapters.telegram.client import TelegramClient
-from gateway.protocols import AdapterServices
+from adapters.telegram.trial import try_login
+from gateway.protocols import AdapterServices, Trial
 
 WEBHOOK_PORTS = (None, 443, 80, 88, 8443)
 """The ports that Telegram calls (https://core.telegram.org/bots/api#setwebhook)."""
@@ -67,8 +68,16 @@ def public_host(config: Config) -> str | None:
     return None if config.webhook_url is None else urlsplit(config.webhook_url).hostname
 
 
+async def trial(config: Config) -> Trial:
+    """Ask Telegram who the bot is; see `Trial`."""
+    return await try_login(_client(config), webhook_url=config.webhook_url)
+
+
 def build(config: Config, services: AdapterServices) -> TelegramAdapter:
     """Make the adapter; nothing is opened before `connect`."""
+    return make_adapter(_client(config), services, markup=config.markup, webhook_url=config.webhook_url)
+
+
+def _client(config: Config) -> TelegramClient:
     token = config.token.get_secret_value()
-    client = TelegramClient(token, api_url=config.api_url, poll_timeout_s=config.poll_timeout_s)
-    return make_adapter(client, services, markup=config.markup, webhook_url=config.webhook_url)
+    return TelegramClient(token, api_url=config.api_url, poll_timeout_s=config.poll_timeout_s)

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,6 +49,23 @@ _CONNECT_S, _REQUEST_S, _UPLOAD_S = 10.0, 20.0, 120.0
 _CONNECTIONS = 100
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotFacts:
+    """A bot as Telegram describes it: https://core.telegram.org/bots/api#getme, #getwebhookinfo.
+
+    Attributes:
+        reads_groups: privacy mode is off, so it gets every message of its groups.
+        webhook_url: the address that Telegram calls; empty for none.
+        webhook_error: why the last call of it failed, if it did.
+    """
+
+    username: str
+    can_join_groups: bool
+    reads_groups: bool
+    webhook_url: str
+    webhook_error: str | None
 
 
 class TelegramClient:
@@ -90,6 +108,19 @@ class TelegramClient:
                 raise
             self._bot = bot
             return Account(id=bot.bot.id, username=bot.bot.username or "")
+
+    async def describe(self) -> BotFacts:
+        """The bot and its webhook, after `open`. Raises as `open` does."""
+        with self._connecting():
+            bot = self._connected()
+            webhook = await bot.get_webhook_info()
+            return BotFacts(
+                username=bot.bot.username or "",
+                can_join_groups=bool(bot.bot.can_join_groups),
+                reads_groups=bool(bot.bot.can_read_all_group_messages),
+                webhook_url=webhook.url,
+                webhook_error=webhook.last_error_message,
+            )
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""

@@ -11,8 +11,9 @@ from adapters.webhook.adapter import WebhookAdapter
 from adapters.webhook.client import WebhookClient, is_loopback
 from adapters.webhook.inbound import WebhookEndpoint
 from adapters.webhook.signature import Signer, read_secret
+from gateway.errors import AdapterNotReady
 from gateway.messages import Capabilities
-from gateway.protocols import AdapterServices
+from gateway.protocols import AdapterServices, Trial
 
 
 class Config(BaseModel):
@@ -67,6 +68,17 @@ class Config(BaseModel):
 def own_accounts(config: Config) -> tuple[str, ...]:
     """The secrets: with the same one, a request for one channel could be sent to another."""
     return tuple(one.get_secret_value() for one in (config.secret, config.previous_secret) if one is not None)
+
+
+async def trial(config: Config) -> Trial:
+    """See whether a program listens where answers go; see `Trial`. Nothing is sent: a request may have an effect."""
+    try:
+        await WebhookClient(config.reply_url, timeout_s=config.timeout_s).reach()
+    except AdapterNotReady as error:
+        hints = (f"Now {error}. Answers wait until a program listens at `reply_url`.",)
+    else:
+        hints = ("The other side must have the same secret; a first signed message shows that.",)
+    return Trial(account=f"answers go to {urlsplit(config.reply_url).netloc}", hints=hints)
 
 
 def build(config: Config, services: AdapterServices) -> WebhookAdapter:

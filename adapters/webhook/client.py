@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.errors import PermanentSendError, SendError, TransientSendError, UncertainSendError
+from gateway.errors import AdapterNotReady, PermanentSendError, SendError, TransientSendError, UncertainSendError
 
 CONNECT_TIMEOUT_S = 10.0
 LONGEST_RETRY_AFTER_S = 24 * 3600.0
@@ -105,6 +105,25 @@ class WebhookClient:
             if response is None:  # else its status counts, even without its body
                 raise self._error_of(error, is_out=is_out) from error
         self._raise_for_status(response)
+
+    async def reach(self) -> None:
+        """Open a connection to the other side and close it; nothing is sent.
+
+        Raises:
+            AdapterNotReady: no program listens there, or its certificate is not trusted.
+        """
+        parts = urlsplit(self._url)
+        is_encrypted = parts.scheme == "https"
+        context = await asyncio.to_thread(httpx.create_ssl_context) if is_encrypted else None
+        port = parts.port or (443 if is_encrypted else 80)
+        try:
+            async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self._timeout_s)):
+                _, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+        except ssl.SSLCertVerificationError as error:
+            raise AdapterNotReady(f"the certificate of {self._host} is not trusted ({error.verify_message})") from error
+        except (OSError, ValueError) as error:  # a TimeoutError is an OSError
+            raise AdapterNotReady(f"{self._host} cannot be reached ({type(error).__name__})") from error
+        writer.transport.abort()
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""

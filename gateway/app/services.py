@@ -16,6 +16,7 @@ from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
 from gateway.services.backups import BackupService
 from gateway.services.caller import operator
+from gateway.services.channels import ChannelService
 from gateway.services.config_writing import ConfigWriting
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
@@ -58,6 +59,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         naming=naming, people=people, links=store.links, sessions=store.sessions, database=store.engine, config=config
     )
     own, person_ids = gateway.trace_store, store.links.person_ids
+    deliveries = DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox)
     stores = TraceStores(home=gateway.home, own=own, engine=store.engine, person_ids=person_ids)
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     writing = ConfigWriting(
@@ -74,7 +76,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         chat=gateway.chat,
         system=_system_service(gateway, naming),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
-        deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
+        deliveries=deliveries,
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         schedules=_schedule_service(gateway, naming),
         hooks=_hook_service(gateway),
@@ -82,6 +84,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         models=_model_service(gateway, writing),
         backups=_backup_service(gateway),
         setup=_setup_service(gateway, people, writing),
+        channels=_channel_service(gateway, deliveries),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -203,6 +206,19 @@ def _setup_service(gateway: Composition, people: PeopleService, writing: ConfigW
         writing=writing,
         kept=partial(setup_state, gateway.store.engine),
         keep=partial(keep_setup_state, gateway.store.engine),
+    )
+
+
+def _channel_service(gateway: Composition, deliveries: DeliveryService) -> ChannelService:
+    return ChannelService(
+        home=gateway.home,
+        config=gateway.live,
+        channels=gateway.channels,
+        checkup=gateway.checkup,
+        deliveries=deliveries,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        hide=gateway.reloading.hide,
     )
 
 

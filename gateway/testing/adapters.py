@@ -31,9 +31,16 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import AdapterError, AdapterNotReady, EthosError, PermanentSendError, StoreUnavailable
+from gateway.errors import (
+    AdapterAuthFailed,
+    AdapterError,
+    AdapterNotReady,
+    EthosError,
+    PermanentSendError,
+    StoreUnavailable,
+)
 from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
-from gateway.protocols import ChannelAdapter, SupportsPreview
+from gateway.protocols import ChannelAdapter, SupportsPreview, Trial
 from gateway.testing.async_suite import AsyncSuite, in_a_loop
 
 PATIENCE_S = 60.0
@@ -125,6 +132,18 @@ class KnowsStrangers(Protocol):
     @property
     def is_unknown_refused(self) -> bool:
         """`send` raises PermanentSendError; else the message waits, and `send` returns."""
+
+
+@runtime_checkable
+class CanTry(Protocol):
+    """The package can try a login without a channel: it has `trial(config)`."""
+
+    @property
+    def wrong_secret(self) -> str:
+        """In place of a secret of the configuration; the platform does not take it."""
+
+    async def trial(self, *, is_wrong: bool = False) -> Trial:
+        """What the package's `trial` gives for the login of the adapter, or for the wrong one."""
 
 
 class Inbox:
@@ -239,6 +258,7 @@ def abilities_of(harness: Harness) -> set[str]:
         "sends idempotently": harness.adapter.capabilities.is_idempotent_send,
         "shows previews": isinstance(harness.adapter, SupportsPreview) and isinstance(harness, ShowsPreviews),
         "knows strangers": isinstance(harness, KnowsStrangers),
+        "tries logins": isinstance(harness, CanTry),
     }
     return {ability for ability, has in found.items() if has}
 
@@ -325,6 +345,42 @@ class AdapterSuite(AsyncSuite):
         async with running(harness) as inbox:
             await harness.person_says("there you are")
             await inbox.has(1)
+
+    @needs("tries logins")
+    async def test_a_trial_says_who_the_login_is_and_disturbs_no_channel(self, harness: Harness) -> None:
+        assert isinstance(harness, CanTry)
+        async with running(harness) as inbox:
+            tried = await soon(harness.trial())
+            await harness.person_says("hello")
+            assert [message.text for message in await inbox.has(1)] == ["hello"]
+            said = answer(harness, "and nothing else was said")
+            await harness.record(said)
+            await soon(harness.adapter.send(said))
+            assert [text for _, text in await soon(harness.saw(1))] == [said.text]
+        assert isinstance(tried, Trial)
+        assert tried.account.strip()
+        assert all(text.strip() and text.isprintable() for text in (*tried.problems, *tried.hints))
+
+    @needs("tries logins")
+    async def test_a_trial_of_a_wrong_login_is_a_matter_for_the_operator_and_names_no_secret(
+        self, harness: Harness, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert isinstance(harness, CanTry)
+        caplog.set_level("DEBUG")
+        with pytest.raises(AdapterAuthFailed) as caught:
+            await soon(harness.trial(is_wrong=True))
+        assert harness.wrong_secret not in str(caught.value)
+        assert harness.wrong_secret not in caplog.text
+
+    @needs("tries logins", "can be down")
+    async def test_a_trial_of_a_platform_out_of_reach_can_be_repeated(self, harness: Harness) -> None:
+        assert isinstance(harness, CanTry)
+        assert isinstance(harness, CanBeDown)
+        await harness.go_down()
+        with pytest.raises(AdapterNotReady):
+            await soon(harness.trial())
+        await harness.come_up()
+        assert (await soon(harness.trial())).account
 
     async def test_nothing_is_left_running_after_close(self, harness: Harness) -> None:
         async with running(harness) as inbox:

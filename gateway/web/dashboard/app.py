@@ -71,7 +71,7 @@ class Dashboard:
         else:
             async with self._held_forms:
                 form = await read_form(request)
-            await login_page(next_path=request.url.path, held=form.fields, status=401)(scope, receive, send)
+            await login_page(next_path=request.url.path, held=form.showable, status=401)(scope, receive, send)
 
     async def _log_in_again(self, request: Request) -> Response:
         """The login after a form was sent with an ended session."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gateway.config.values import zone_of
 from gateway.domain.visible import visible
@@ -95,7 +95,18 @@ def clock(value: datetime, zone: str, *, now: Callable[[], datetime] = lambda: d
     )
 
 
+def coded(text: str) -> Markup:
+    """What stands between two backquotes as code; the rest as text, with what cannot be seen made visible."""
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:  # one is left over, so none is a mark
+        return escape("`".join(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
+    )
+
+
 FILTERS = {
+    "coded": coded,
     "number": number,
     "short_number": short_number,
     "change": change,

@@ -23,7 +23,6 @@ from gateway.web.auth import PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, all_pages
-from gateway.web.dashboard.typed_secrets import TypedSecrets
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 from gateway.web.pages import templates
 
@@ -66,7 +65,6 @@ class PageContext:
         caller: as whom the services are asked.
         live: tells open pages what has changed; a page that changes something says so there.
         sign_ins: the browsers that are signed in.
-        typed_secrets: of forms that come back with what was typed.
     """
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
@@ -78,7 +76,6 @@ class PageContext:
         self.caller: Caller = operator("dashboard")
         self.live = Live(sources.tell_topics)
         self.sign_ins = auth.sign_ins
-        self.typed_secrets = TypedSecrets()
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -129,7 +126,7 @@ class PageContext:
         Args:
             session: the cookie of a login that was made with this very request.
         """
-        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).fields
+        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).showable
         return self.render(
             request,
             "again.html",

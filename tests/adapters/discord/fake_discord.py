@@ -97,6 +97,8 @@ class FakeDiscord:
         self.edits: list[tuple[str, str]] = []
         self.gateway = Gateway(self)
         self.intents_allowed = ~0
+        self.application: Payload = {"flags": 1 << 19, "approximate_guild_count": 1}
+        """As the portal has it (/resources/application#application-object-application-flags)."""
         self._nonces: dict[tuple[str, str], str] = {}
         self._deleted: set[str] = set()
         self._scripts: list[Script] = []
@@ -287,7 +289,7 @@ class FakeDiscord:
         message = r"/channels/(\d+)/messages/(\d+)"
         return [
             ("GET", "/users/@me", lambda **_: answer(BOT_USER)),
-            ("GET", "/oauth2/applications/@me", lambda **_: answer(_application())),
+            ("GET", "/oauth2/applications/@me", lambda **_: answer({**_application(), **self.application})),
             ("GET", r"/channels/(\d+)/messages", self._history),
             ("POST", r"/channels/(\d+)/messages", self._create),
             ("GET", message, self._get),

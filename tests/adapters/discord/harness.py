@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from adapters.discord import Config, trial
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.client import DiscordClient
 from adapters.discord.render import render
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.protocols import AdapterServices, CommandInfo
+from gateway.protocols import AdapterServices, CommandInfo, Trial
 from gateway.testing.adapters import soon
 from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.world import DM, ROOM, TOKEN
@@ -132,6 +133,11 @@ class DiscordHarness:
         resumed = len(self.platform.gateway.resumes)
         self.platform.gateway.drop()
         await self.platform.until(lambda: len(self.platform.gateway.resumes) > resumed)
+
+    wrong_secret = "MTIzNDU2.canary.of-a-wrong-token"
+
+    async def trial(self, *, is_wrong: bool = False) -> Trial:
+        return await trial(Config(token=self.wrong_secret if is_wrong else TOKEN))
 
     async def go_down(self) -> None:
         await self.platform.go_down()

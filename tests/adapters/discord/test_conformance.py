@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.testing.adapters import AdapterSuite
 
-ABILITIES = {"can be down", "drops connections", "knows strangers", "redelivers", "shows previews"}
+ABILITIES = {"can be down", "drops connections", "knows strangers", "redelivers", "shows previews", "tries logins"}
 
 
 class TestDiscordAdapter(AdapterSuite, abilities=ABILITIES):

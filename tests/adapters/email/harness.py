@@ -18,7 +18,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from adapters.email import Config, build
+from adapters.email import Config, build, trial
 from adapters.email.adapter import EmailAdapter
 from adapters.email.convert import event_id
 from adapters.email.mail_authentication import METHODS
@@ -26,7 +26,7 @@ from adapters.email.server_probe import _STATE_JSON
 from adapters.email.threads import Threads
 from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.protocols import AdapterServices, CommandInfo
+from gateway.protocols import AdapterServices, CommandInfo, Trial
 from gateway.testing.adapters import PATIENCE_S, Inbox, soon
 from tests.adapters.email.mail_server import AUTHSERV_ID, DOMAIN, PASSWORD, MailServer
 from tests.conformance.conversation_log import FakeLog
@@ -73,6 +73,23 @@ class WatchedNotes(FakeNotes):
         return {key: text for key, text in self.texts.items() if key.startswith(prefix)}
 
 
+def config_of(server: MailServer, address: str, **keys: Any) -> Config:
+    """The configuration of an account; a key that is None is left out."""
+    settings: dict[str, Any] = {
+        "address": address,
+        "imap_host": "127.0.0.1",
+        "imap_port": server.ports["imaps"],
+        "smtp_host": "127.0.0.1",
+        "smtp_port": server.ports["smtps"],
+        "ca_file": server.ca_file,
+        "password": PASSWORD,
+        "trusted_authserv_id": AUTHSERV_ID,
+        "mails_per_hour": 1000,
+        **keys,
+    }
+    return Config.model_validate({key: value for key, value in settings.items() if value is not None})
+
+
 def make_adapter(
     server: MailServer,
     address: str,
@@ -87,24 +104,10 @@ def make_adapter(
     Args:
         is_server_known: it was learned already that the server removes forged results.
     """
-    settings: dict[str, Any] = {
-        "address": address,
-        "imap_host": "127.0.0.1",
-        "imap_port": server.ports["imaps"],
-        "smtp_host": "127.0.0.1",
-        "smtp_port": server.ports["smtps"],
-        "ca_file": server.ca_file,
-        "password": PASSWORD,
-        "trusted_authserv_id": AUTHSERV_ID,
-        "mails_per_hour": 1000,
-        **keys,
-    }
     services = AdapterServices(
         name=CHANNEL, state_dir=Path("/nonexistent"), log=FakeLog(), notes=notes, commands=COMMANDS
     )
-    adapter = build(
-        Config.model_validate({key: value for key, value in settings.items() if value is not None}), services
-    )
+    adapter = build(config_of(server, address, **keys), services)
     if idle_s is not None:
         adapter._idle_s = idle_s
     if is_server_known:
@@ -176,6 +179,15 @@ class Person:
             self._server.deliver_queue()
 
         await asyncio.to_thread(put)
+
+    async def recent(self) -> int:
+        """How many mails nobody has been told of yet (RFC 3501, section 2.3.2)."""
+
+        def look() -> int:
+            with self._mailbox(None) as mailbox:
+                return int(mailbox.response("RECENT")[1][-1] or 0)
+
+        return await asyncio.to_thread(look)
 
     async def mails(self, *, after_uid: int = 0, account: str | None = None) -> list[tuple[int, EmailMessage]]:
         """What lies in the mailbox, in order; what Exim has taken is delivered first."""
@@ -363,6 +375,13 @@ class EmailHarness:
         self.adapter = make_adapter(
             self.server, self.bot, self.notes, **{"imap_port": self.line.port, "idle_s": QUICK_S, **self._keys}
         )
+
+    wrong_secret = "canary-of-a-wrong-password"
+
+    async def trial(self, *, is_wrong: bool = False) -> Trial:
+        changes = {"password": self.wrong_secret} if is_wrong else {}
+        keys = {"imap_port": self.line.port, **self._keys, **changes}
+        return await trial(config_of(self.server, self.bot, **keys))
 
     def carries(self, text: str) -> bool:
         lines = text.split("\n")

@@ -327,7 +327,9 @@ class FakeSlack:
         return answer
 
     def _auth_test(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"team_id": TEAM, "user_id": BOT_USER, "bot_id": BOT_ID, "url": self.url, "user": "ethos"}
+        """https://docs.slack.dev/reference/methods/auth.test"""
+        names = {"url": self.url, "team": "Home", "user": "ethos"}
+        return {"team_id": TEAM, "user_id": BOT_USER, "bot_id": BOT_ID, **names}
 
     def _apps_connections_open(self, _: dict[str, Any]) -> dict[str, Any]:
         ticket = f"ticket-{next(self._numbers)}"

@@ -15,10 +15,10 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import SecretStr
 
-from adapters.slack import Config, build
+from adapters.slack import Config, build, trial
 from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.protocols import AdapterServices, CommandInfo, LogEntry
+from gateway.protocols import AdapterServices, CommandInfo, LogEntry, Trial
 from tests.adapters.slack.fake_slack import ADA, APP_TOKEN, BOT_TOKEN, DIRECT, FakeSlack, escaped, read
 from tests.conformance.notes import FakeNotes
 
@@ -55,6 +55,7 @@ class SlackHarness:
     is_unknown_refused = True
     longest_text_chars = 40_000
     way_in: Mapping[str, Any] = {}
+    wrong_secret = "xoxb-canary-of-a-wrong-token"
 
     def __init__(self, *, notes: FakeNotes | None = None, slack: FakeSlack | None = None, **settings: Any) -> None:
         self.slack = slack or FakeSlack()
@@ -72,9 +73,15 @@ class SlackHarness:
     async def start(self) -> None:
         if not self.slack.port:
             await self.slack.start()
-        settings = {"bot_token": SecretStr(BOT_TOKEN), "api_url": self.slack.api_url, **self.way_in, **self._settings}
-        self._adapter = build(Config(**settings), services(self.notes))
+        self._adapter = build(self.config(), services(self.notes))
         hasten(self._adapter)
+
+    def config(self, **changes: Any) -> Config:
+        settings = {"bot_token": SecretStr(BOT_TOKEN), "api_url": self.slack.api_url, **self.way_in, **self._settings}
+        return Config(**{**settings, **changes})
+
+    async def trial(self, *, is_wrong: bool = False) -> Trial:
+        return await trial(self.config(**({"bot_token": self.wrong_secret} if is_wrong else {})))
 
     async def close(self) -> None:
         await self.slack.stop()

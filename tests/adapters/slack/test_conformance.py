@@ -9,7 +9,7 @@ import pytest
 from gateway.testing.adapters import AdapterSuite
 from tests.adapters.slack.harness import HttpHarness, SocketHarness
 
-ABILITIES = {"can be down", "redelivers", "shows previews", "knows strangers"}
+ABILITIES = {"can be down", "redelivers", "shows previews", "knows strangers", "tries logins"}
 
 
 class TestSlackBySocketMode(AdapterSuite, abilities={*ABILITIES, "drops connections"}):

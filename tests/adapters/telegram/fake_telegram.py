@@ -122,6 +122,8 @@ class FakeTelegram:
         self.menu: list[Json] = []
         self.presses: dict[str, str | None] = {}
         self.webhook: Json = {"url": ""}
+        self.webhook_error = ""
+        self.abilities: Json = {"can_join_groups": True, "can_read_all_group_messages": False}
         self.confirmed: set[int] = set()
         self.pending: list[Json] = []
         self.polls = 0
@@ -266,7 +268,8 @@ class FakeTelegram:
     # ---- methods ----------------------------------------------------------------------------------------------------
 
     async def _get_me(self, _: Json) -> Json:
-        return {**BOT, "can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
+        """api#getme, api#user."""
+        return {**BOT, **self.abilities, "supports_inline_queries": False}
 
     async def _get_updates(self, asked: Json) -> list[Json]:
         """api#getupdates, api#getting-updates."""
@@ -308,7 +311,9 @@ class FakeTelegram:
         return True
 
     async def _get_webhook_info(self, _: Json) -> Json:
-        return {"url": self.webhook["url"], "has_custom_certificate": False, "pending_update_count": 0}
+        """api#webhookinfo."""
+        info = {"url": self.webhook["url"], "has_custom_certificate": False, "pending_update_count": 0}
+        return {**info, "last_error_message": self.webhook_error} if self.webhook_error else info
 
     async def _set_my_commands(self, asked: Json) -> bool:
         """api#botcommand."""

@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 
+from adapters.telegram import Config, trial
 from adapters.telegram.adapter import TelegramAdapter, TelegramWebhookAdapter, make_adapter
 from adapters.telegram.client import TelegramClient
 from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import TextPiece, render
 from adapters.telegram.webhook import SECRET_HEADER
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.protocols import AdapterServices, CommandInfo, HandOver, LogEntry, to_nobody
+from gateway.protocols import AdapterServices, CommandInfo, HandOver, LogEntry, Trial, to_nobody
 from tests.adapters.telegram.fake_telegram import GROUP, PRIVATE_CHAT, TOKEN, FakeTelegram, Json, Shown, cleaned
 from tests.conformance.notes import FakeNotes
 
@@ -158,6 +159,11 @@ class PollingHarness:
     async def previewed(self, message_id: str, text: str) -> None:  # noqa: ARG002
         if text:  # a draft goes by itself
             await self.telegram.until(lambda: any(shown == text for _, _, shown in self.telegram.drafts))
+
+    wrong_secret = "654321:AAH-canary_of_a_wrong_token_012345"
+
+    async def trial(self, *, is_wrong: bool = False) -> Trial:
+        return await trial(Config(token=self.wrong_secret if is_wrong else TOKEN, api_url=self.telegram.url))
 
     async def go_down(self) -> None:
         await self.telegram.stop()

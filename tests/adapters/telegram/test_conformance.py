@@ -12,7 +12,7 @@ from tests.adapters.telegram.harness import PollingHarness, WebhookHarness
 ABILITIES = {"can be down", "redelivers", "sends idempotently", "shows previews", "knows strangers"}
 
 
-class TestTelegramPolling(AdapterSuite, abilities={*ABILITIES, "drops connections"}):
+class TestTelegramPolling(AdapterSuite, abilities={*ABILITIES, "drops connections", "tries logins"}):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PollingHarness]:
         harness = PollingHarness()
