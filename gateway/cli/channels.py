@@ -243,7 +243,9 @@ def _asked_for(kind: ChannelKindDetail, settings: Mapping[str, Any]) -> dict[str
 
 def _said(error: Exception) -> str:
     problems = getattr(error, "errors", None) or ()
-    return "; ".join(f"{one.where.removeprefix('body.')}: {one.problem}" for one in problems) or str(error)
+    return "; ".join(
+        f"{one.where.removeprefix('body.').removeprefix('settings.')}: {one.problem}" for one in problems
+    ) or str(error)
 
 
 def _show_kind(kind: ChannelKindDetail) -> None:

@@ -27,7 +27,7 @@ from gateway.runtime.logs import hiding, secrets_in
 from gateway.sdk.models import channels as wire
 from gateway.sdk.models.deliveries import Queue
 from gateway.sdk.models.system import Health, Reloaded
-from gateway.services.caller import Caller, Malformed, NotFound, Refused
+from gateway.services.caller import KEYS_BELOW, Caller, Malformed, NotFound, Refused
 from gateway.services.deliveries import DeliveryService
 
 TRIAL_S = 60.0
@@ -288,7 +288,11 @@ class ChannelService:
         if not problems:
             return
         inside = f"channels.{name}."
-        of_keys = {path.removeprefix(inside): self._hide(text) for path, text in problems if path.startswith(inside)}
+        of_keys = {
+            KEYS_BELOW + path.removeprefix(inside): self._hide(text)
+            for path, text in problems
+            if path.startswith(inside)
+        }
         lines = [
             self._hide(text if path == inside.rstrip(".") else f"{path.removeprefix(inside)}: {text}")
             for path, text in problems

@@ -118,7 +118,7 @@ async def test_what_is_wrong_is_said_by_its_key_without_the_secret(
     wrong = await client.post("/channels/try", json=login(telegram, poll_timeout_s=99, tokn="canary"))
     assert wrong.status_code == 422
     said = {one["where"]: one["problem"] for one in wrong.json()["errors"]}
-    assert said.keys() == {"body.pollTimeoutS", "body.tokn"}
+    assert said.keys() == {"body.settings.poll_timeout_s", "body.settings.tokn"}
     assert "canary" not in wrong.text
     assert (await client.post("/channels/try", json={"kind": "no such"})).status_code == 404
     assert (await client.post("/channels/try", json={"kind": "tests.fake_channel"})).status_code == 409

@@ -23,7 +23,7 @@ from gateway.sdk.models.channels import (
 )
 from gateway.sdk.models.people import OwnerCode
 from gateway.sdk.models.system import ChannelHealth, Health
-from gateway.services.caller import Malformed, ServiceError
+from gateway.services.caller import KEYS_BELOW, Malformed, ServiceError
 from gateway.web.dashboard.channel_forms import ACCESS, DRAFT_FIELD, ChannelForm, Typed, form_of, typed_in
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
@@ -194,7 +194,8 @@ def _shown_again(
     error: ServiceError | None,
     before: ChannelDetail | None = None,
 ) -> ChannelForm:
-    problems = error.problems if isinstance(error, Malformed) else {}
+    found = error.problems if isinstance(error, Malformed) else {}
+    problems = {field.removeprefix(KEYS_BELOW): problem for field, problem in found.items()}
     return form_of(
         kind,
         channel=typed.channel if before is None else before.name,
