@@ -484,7 +484,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "show a kind of channel": Operation(
         decides="channels.kind",
-        route="channels.py:get_kind",
+        route="channels.py:kind",
         page="channels.py:new",
         sdk="channels.py:Channels.kind",
     ),

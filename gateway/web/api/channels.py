@@ -46,7 +46,7 @@ async def kinds(caller: Operator, services: WithServices) -> Page[ChannelKind]:
 
 
 @router.get("/kinds/{kind}", responses=problems(not_found="There is no such kind."), summary="Get a kind of channel")
-async def get_kind(caller: Operator, services: WithServices, kind: Kind) -> ChannelKindDetail:
+async def kind(caller: Operator, services: WithServices, kind: Kind) -> ChannelKindDetail:
     """A kind with its keys, and the steps of the platform's own console that lead to a login."""
     return await services.channels.kind(caller, kind)
 
