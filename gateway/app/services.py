@@ -20,6 +20,7 @@ from gateway.sdk.models.system import Reloaded
 from gateway.services.approvals import ApprovalService, AskingAnew
 from gateway.services.backups import BackupService
 from gateway.services.caller import operator
+from gateway.services.channels import ChannelService
 from gateway.services.config_writing import ConfigWriting
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService, versions_of
@@ -94,6 +95,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         models=_model_service(gateway, writing),
         backups=_backup_service(gateway),
         setup=_setup_service(gateway, people, writing),
+        channels=_channel_service(gateway, deliveries),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -246,6 +248,19 @@ def _setup_service(gateway: Composition, people: PeopleService, writing: ConfigW
         writing=writing,
         kept=partial(setup_state, gateway.store.engine),
         keep=partial(keep_setup_state, gateway.store.engine),
+    )
+
+
+def _channel_service(gateway: Composition, deliveries: DeliveryService) -> ChannelService:
+    return ChannelService(
+        home=gateway.home,
+        config=gateway.live,
+        channels=gateway.channels,
+        checkup=gateway.checkup,
+        deliveries=deliveries,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        hide=gateway.reloading.hide,
     )
 
 

@@ -12,6 +12,7 @@ from gateway import __version__
 from gateway.cli import (
     approvals,
     backup,
+    channels,
     completing,
     config,
     doctor,
@@ -62,7 +63,7 @@ app.command("restore")(backup.restore)
 app.command("usage")(usage.usage)
 app.command("retention")(privacy.retention)
 app.command("workers")(workers.workers)
-app.add_typer(workers.app, name="channels")
+app.add_typer(channels.app, name="channels")
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(traces.app, name="traces")

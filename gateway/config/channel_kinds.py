@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
+from gateway.config.channel_setup import KindSetup, find_setup
 from gateway.config.packages import Kind, Packages
 from gateway.protocols import AdapterServices, ChannelAdapter, Trial
 
 Access = Literal["owner", "allowlist", "pairing", "open"]
 GroupAccess = Literal["nobody", "owner", "allowlist", "pairing", "open"]
+
+ACCESS_DEFAULT: Access = "pairing"
 
 _PACKAGES = Packages("adapters", maker="build", what="adapter")
 
@@ -28,7 +31,7 @@ class ChannelKind(Kind):
     def access_default(self) -> Access:
         """Who may talk where the configuration does not say; only who is let in, unless the package says otherwise."""
         default = getattr(self.module, "ACCESS_DEFAULT", None)
-        return next((mode for mode in get_args(Access) if mode == default), "pairing")
+        return next((mode for mode in get_args(Access) if mode == default), ACCESS_DEFAULT)
 
     def account(self, entry: str) -> str:
         """What an entry of `allow` means, in the form that messages carry.
@@ -85,6 +88,15 @@ def load_kind(kind: str) -> ChannelKind:
         KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
     """
     return ChannelKind(kind, _PACKAGES.load(kind))
+
+
+def setup_of(kind: str) -> KindSetup | None:
+    """The steps to a login of this kind, where its package brings them; loads no package. Blocks.
+
+    Raises:
+        ConfigError: they cannot be read; says why.
+    """
+    return find_setup(_PACKAGES, kind)
 
 
 def expected_kinds() -> str:

@@ -67,17 +67,22 @@ class Packages:
         ours = f"one of {', '.join(self.known())}, or a package" if self.inside else "an installed package"
         return f"expected {ours} with a dot in its name"
 
+    def module_name(self, kind: str) -> str | None:
+        """Of the module of a kind, whether it is there or not; None where the text names no kind."""
+        if self.inside is not None and _OWN.fullmatch(kind):
+            return f"{self.inside}.{kind}"
+        return kind if _DOTTED.fullmatch(kind) else None
+
     def load(self, kind: str) -> ModuleType:
         """Load the module of a kind.
 
         Raises:
             KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
         """
-        is_own = self.inside is not None and bool(_OWN.fullmatch(kind))
-        if not is_own and not _DOTTED.fullmatch(kind):
+        target, is_own = self.module_name(kind), bool(_OWN.fullmatch(kind))
+        if target is None:
             shown = "an address" if "://" in kind else repr(kind)  # it may hold a password
             raise KindUnusable(f"{shown} is not the name of a kind; {self.expected()}")
-        target = f"{self.inside}.{kind}" if is_own else kind
         try:
             module = importlib.import_module(target)
         except ModuleNotFoundError as error:

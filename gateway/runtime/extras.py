@@ -19,6 +19,16 @@ _UV_RECEIPT = "uv-receipt.toml"  # https://docs.astral.sh/uv/concepts/tools/ (20
 _PIPX_RECORD = "pipx_metadata.json"  # https://pipx.pypa.io/stable/explanation/how-pipx-works/ (2026-11)
 
 
+def is_installed(extra: str) -> bool:
+    """Whether every library of an extra is installed, in whatever version; looks at metadata only, and loads none."""
+    from packaging.requirements import Requirement  # noqa: PLC0415 (as below)
+
+    try:
+        return all(metadata.version(Requirement(one).name) for one in libraries(extra))
+    except metadata.PackageNotFoundError:
+        return False
+
+
 def how_to_install(extra: str, missing: str = "") -> str:
     """A command for a shell that installs what an extra needs, as a code span.
 

@@ -7,6 +7,7 @@ from typing import Generic, Self
 
 from gateway.sdk.address import address_source
 from gateway.sdk.approvals import Approvals
+from gateway.sdk.channels import Channels
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.files import Files
@@ -79,6 +80,7 @@ class Client(Generic[S]):
         self.hooks: Hooks[S] = Hooks(sender)
         self.mcp: Mcp[S] = Mcp(sender)
         self.models: Models[S] = Models(sender)
+        self.channels: Channels[S] = Channels(sender)
         self.skills: Skills[S] = Skills(sender)
         self.system: System[S] = System(sender)
         self.keys: Keys[S] = Keys(sender)

@@ -71,6 +71,10 @@ class TracesOff(Refused):
         )
 
 
+KEYS_BELOW = "settings."
+"""Stands before a key of the configuration in `Malformed.problems`."""
+
+
 class Malformed(ServiceError):
     """It makes no sense; the text says what would.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gateway.services.approvals import ApprovalService
 from gateway.services.backups import BackupService
+from gateway.services.channels import ChannelService
 from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.files import FileService
@@ -56,6 +57,7 @@ class OperatorServices:
     models: ModelService
     backups: BackupService
     setup: SetupService
+    channels: ChannelService
     skills: SkillService
     traces: TraceService
     trace_transfer: TraceTransferService

@@ -22,6 +22,8 @@ MAX_FIELDS = 200
 FORM_TYPE = "application/x-www-form-urlencoded"
 TOKEN_FIELD = "form_token"  # noqa: S105 (a name)
 CONFIRMED_FIELD = "confirmed"
+SECRET_PREFIX = "secret."  # noqa: S105 (a name)
+"""Of the names of fields that are never put into a page again."""
 
 
 def form_key(token: str) -> bytes:
@@ -51,6 +53,11 @@ class Form:
     def is_confirmed(self) -> bool:
         """Whether it was asked and answered with yes."""
         return self.get(CONFIRMED_FIELD) == "yes"
+
+    @property
+    def showable(self) -> Sequence[tuple[str, str]]:
+        """The fields that may stand in a page again: all but secrets."""
+        return [(key, value) for key, value in self.fields if not key.startswith(SECRET_PREFIX)]
 
     def without(self, *names: str) -> Form:
         """The other fields."""

@@ -22,6 +22,7 @@ from gateway.services.operator_services import OperatorServices
 from gateway.web.api import (
     PATH,
     approvals,
+    channels,
     chat,
     deliveries,
     files,
@@ -62,12 +63,33 @@ _TAGS = {
     "approvals": "Calls of tools that wait for a yes.",
     "schedules": "What is done at a time: reminders, jobs and watches.",
     "hooks": "Addresses that services call.",
+    "channels": "What connects the agent to platforms.",
     "mcp": "Servers of tools that the agent uses.",
     "models": "Models that answer.",
     "skills": "Instructions that the agent loads when it needs them.",
     "system": "Health, usage, configuration.",
     "keys": "Keys of this API.",
 }
+_ROUTERS = (
+    chat.router,  # the one that is asked most: they are tried in this order
+    memory.router,
+    traces.router,
+    sessions.router,
+    people.router,
+    deliveries.router,
+    tools.router,
+    approvals.router,
+    schedules.router,
+    hooks.router,
+    mcp.router,
+    models.router,
+    channels.router,
+    skills.router,
+    personalities.router,
+    files.router,
+    system.router,
+    keys.router,
+)
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -155,26 +177,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         },
     )
     app.state.services = services
-    app.state.routers = (
-        chat.router,  # the one that is asked most: they are tried in this order
-        memory.router,
-        traces.router,
-        sessions.router,
-        people.router,
-        deliveries.router,
-        tools.router,
-        approvals.router,
-        schedules.router,
-        hooks.router,
-        mcp.router,
-        models.router,
-        skills.router,
-        personalities.router,
-        files.router,
-        system.router,
-        keys.router,
-        _about_itself(app),
-    )
+    app.state.routers = (*_ROUTERS, _about_itself(app))
     for router in app.state.routers:
         app.include_router(router, dependencies=[Depends(refuse_unknown_parameters)])
     app.state.parameters = {route.unique_id: parameters_of(route) for route in routes_of(app)}

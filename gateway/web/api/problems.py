@@ -33,7 +33,17 @@ from gateway.memory.review import NoSuchProposal, NotReviewable
 from gateway.people.linking.links import NotLinked
 from gateway.schedules.forms import named
 from gateway.sdk.models.schema import ConflictProblem, FieldProblem, Problem
-from gateway.services.caller import Ambiguous, Caller, Malformed, NotAllowed, NotFound, NotNamed, Refused, TracesOff
+from gateway.services.caller import (
+    KEYS_BELOW,
+    Ambiguous,
+    Caller,
+    Malformed,
+    NotAllowed,
+    NotFound,
+    NotNamed,
+    Refused,
+    TracesOff,
+)
 from gateway.services.uploads import TooLarge
 from gateway.web.auth import CALLER
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
@@ -147,11 +157,16 @@ async def on_error(request: Request, error: Exception) -> Response:
         return changed_meanwhile(error, kind.status)
     caller = request.scope.get(CALLER)
     if isinstance(error, Malformed) and error.problems:
-        wrong = [(f"body.{at}", why) for at, why in named(error.problems, to_camel).items()]
+        wrong = [(f"body.{at}", why) for at, why in named(error.problems, _on_the_wire).items()]
         fields = tuple(FieldProblem(where=where, problem=why) for where, why in wrong)
         return problem(kind, "; ".join(f"{where}: {why}" for where, why in wrong), errors=fields)
     is_private = isinstance(error, MemoryUnavailable) and isinstance(caller, Caller) and caller.user_id is not None
     return problem(kind, MemoryUnavailable.FOR_PEOPLE if is_private else str(error))
+
+
+def _on_the_wire(field: str) -> str:
+    """A field's name in JSON; keys of the configuration, below `settings.`, have one name everywhere."""
+    return field if field.startswith(KEYS_BELOW) else to_camel(field)
 
 
 def changed_meanwhile(error: MemoryConflict, status: int) -> Response:

@@ -73,7 +73,7 @@ class Dashboard:
         else:
             async with self._held_forms:
                 form = await read_form(request)
-            page = await self._entrance.page(request.url.path, held=form.fields, status=401)
+            page = await self._entrance.page(request.url.path, held=form.showable, status=401)
             await page(scope, receive, send)
 
     async def _log_in_again(self, request: Request) -> Response:

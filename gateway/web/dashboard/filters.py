@@ -96,8 +96,8 @@ def clock(value: datetime, zone: str, *, now: Callable[[], datetime] = lambda: d
 
 
 def coded(text: str) -> Markup:
-    """What stands between backquotes as code; one that has no partner stays."""
-    parts = escape(text).split("`")
+    """What stands between backquotes as code, and the rest as text; a backquote that has no partner stays."""
+    parts = [escape(part) for part in visible(text).split("`")]
     if len(parts) % 2 == 0:
         parts = [*parts[:-2], Markup("`").join(parts[-2:])]
     return Markup().join(

@@ -26,7 +26,6 @@ from gateway.web.auth import CALLER, PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, all_pages, reaches
-from gateway.web.dashboard.typed_secrets import TypedSecrets
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 from gateway.web.pages import templates
 
@@ -68,7 +67,6 @@ class PageContext:
         sources: what the pages read and change; `services` are those that say what an operator can do.
         caller: as whom the services are asked.
         live: tells open pages what has changed; a page that changes something says so there.
-        typed_secrets: of forms that come back with what was typed.
     """
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
@@ -79,7 +77,6 @@ class PageContext:
         self.services = sources.services
         self.caller: Caller = operator("dashboard")
         self.live = Live(sources.tell_topics)
-        self.typed_secrets = TypedSecrets()
 
     def of(self, request: Request, least: Role = "guest") -> PageContext:
         """The same, for who asks.
@@ -150,7 +147,7 @@ class PageContext:
         Args:
             session: the cookie of a login that was made with this very request.
         """
-        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).fields
+        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).showable
         return self.render(
             request,
             "again.html",

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from ethos import AsyncEthos
 from gateway.sdk.chat import SentMessage
+from gateway.sdk.models.channels import NewChannel
 from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.mcp import NewMcpServer
 from gateway.sdk.models.models import ChangedModel, ModelPlace, ModelToTry, NewModel
@@ -62,7 +63,9 @@ VALUES: dict[str, Any] = {
     "is_pinned": True,
     "is_one_kept": True,
     "is_replacing": True,
+    "drop_waiting": True,
     "key": "k_1",
+    "kind": "webhook",
     "limit": 5,
     "candidate": ModelToTry(model="echo-1", base_url="http://127.0.0.1/v1"),
     "changed": ChangedModel(model="echo-1", base_url="http://127.0.0.1/v1"),
@@ -88,6 +91,7 @@ VALUES: dict[str, Any] = {
     "skill": "packing",
     "server": "notes",
     "new": {
+        "Channels": NewChannel(name="desk", kind="webhook", settings={}),
         "Mcp": NewMcpServer(name="notes", url="http://127.0.0.1/"),
         "Models": NewModel(name="main", model="echo-1", base_url="http://127.0.0.1/v1"),
         "Schedules": NewSchedule(text="Tea", in_minutes=5),
@@ -100,7 +104,7 @@ VALUES: dict[str, Any] = {
     "session": "s_1",
     "conversation": "main",
     "last": 1,
-    "settings": "name: Tea",
+    "settings": {"Personalities": "name: Tea", "Channels": {"path": "hooks/desk"}},
     "state": {"Proposals": "waiting", "Deliveries": "dead", "Schedules": "paused"},
     "schedule": 3,
     "store": "memory",

@@ -21,11 +21,11 @@ from gateway.sdk.models.models import (
     NewModel,
 )
 from gateway.services.caller import Malformed, NotFound, ServiceError
+from gateway.web.dashboard.channel_forms import DRAFT_FIELD, DRAFTS
 from gateway.web.dashboard.filters import number
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
-from gateway.web.dashboard.typed_secrets import FIELD
-from gateway.web.forms import Form
+from gateway.web.forms import SECRET_PREFIX, Form
 
 PAGE = Page(name="models", title="Models", icon="models", position=56)
 
@@ -48,6 +48,7 @@ LABELS: Mapping[str, str] = {
 }
 _FIELDS: Mapping[str, str] = {"provider": "server"}
 """What the form calls a value, where that is not its own name."""
+KEY_FIELD = f"{SECRET_PREFIX}api_key"
 FIRST_NAME = "main"
 """Proposed for the first model."""
 _MOST_SHOWN = 80
@@ -59,7 +60,7 @@ class ModelForm:
 
     Attributes:
         typed: by field; never the key.
-        kept: the name under which a typed key is kept.
+        draft: under which a typed key is kept.
         has_saved_key: the configuration has one for what is changed.
         offered: names of the server's models; None where they were not asked for, or it does not list them.
         problems: by field; under the empty name, what is about none of them.
@@ -67,7 +68,7 @@ class ModelForm:
     """
 
     typed: Mapping[str, str]
-    kept: str = ""
+    draft: str = ""
     has_saved_key: bool = False
     offered: Sequence[str] | None = None
     is_list_asked: bool = False
@@ -153,10 +154,10 @@ async def changing(context: PageContext, request: Request) -> Response:
 @PAGE.form("/change")
 async def change(context: PageContext, request: Request, form: Form) -> Response:
     """Ask it for a word as it is to be, and write that into config.yaml."""
-    model = await _find(context, form.get("changed"))
+    model, form = await _find(context, form.get("changed")), _whole(form)
     try:
         base_url, said = await _tried(context, form, saved=model)
-        values = ChangedModel(**{**_place(context, form, saved=model), "base_url": base_url}, model=form.get("model"))
+        values = ChangedModel(**{**_place(form, saved=model), "base_url": base_url}, model=form.get("model"))
         writing = context.services.models.changed(context.caller, model.name, values)
         changed = await _written(context, form, writing, saved=model)
     except NotSaved as error:
@@ -173,17 +174,18 @@ async def added(context: PageContext, form: Form, *, is_default: bool, name: str
     Raises:
         NotSaved: something is wrong, or only the list of the server's models was asked for.
     """
+    form = _whole(form)
     base_url, said = await _tried(context, form)
     try:
         new = NewModel(
-            **{**_place(context, form), "base_url": base_url},
+            **{**_place(form), "base_url": base_url},
             model=form.get("model").strip(),
             name=form.get("name").strip() if name is None else name,
             is_default=is_default,
         )
     except ValidationError as error:
         problems = {str(one["loc"][0]): "use A-Z a-z 0-9 . _ - and :, 64 at most" for one in error.errors()}
-        raise NotSaved(_again(context, form, problems=problems)) from error
+        raise NotSaved(_again(form, problems=problems)) from error
     done = await _written(context, form, context.services.models.added(context.caller, new))
     return f"{done.model} is added{' and answers by default' if is_default else ''}. {said}{_notes(done)}"
 
@@ -194,16 +196,16 @@ async def _tried(context: PageContext, form: Form, *, saved: ConfiguredModel | N
     Raises:
         NotSaved: it did not answer, or only the list was asked for.
     """
-    place = _place(context, form, saved=saved)
+    place = _place(form, saved=saved)
     if form.get("server") == "address" and not place["base_url"]:
-        raise NotSaved(_again(context, form, saved=saved, problems={"base_url": "it is empty"}))
+        raise NotSaved(_again(form, saved=saved, problems={"base_url": "it is empty"}))
     try:
         if form.get("do") == "list":
             found = await context.services.models.offered(context.caller, ModelPlace(**place))
             typed = {"base_url": found.base_url or ""} if place["base_url"] else {}
-            raise NotSaved(_again(context, form, saved=saved, offered=found.models, is_list_asked=True, typed=typed))
+            raise NotSaved(_again(form, saved=saved, offered=found.models, is_list_asked=True, typed=typed))
         if not form.get("model").strip():
-            raise NotSaved(_again(context, form, saved=saved, problems={"model": "it is empty"}))
+            raise NotSaved(_again(form, saved=saved, problems={"model": "it is empty"}))
         if form.get("do") == "save":
             return place["base_url"], ""
         trial = await context.services.models.tried(
@@ -211,10 +213,10 @@ async def _tried(context: PageContext, form: Form, *, saved: ConfiguredModel | N
         )
     except Malformed as error:
         problems = error.problems or {"": str(error)}
-        raise NotSaved(_again(context, form, saved=saved, problems=problems)) from error
+        raise NotSaved(_again(form, saved=saved, problems=problems)) from error
     if not trial.is_answered:
         problems = {trial.about or "": trial.error or ""}
-        raise NotSaved(_again(context, form, saved=saved, problems=problems, may_save=True))
+        raise NotSaved(_again(form, saved=saved, problems=problems, may_save=True))
     return trial.base_url, f"It {said_of(trial)} "
 
 
@@ -229,30 +231,31 @@ async def _written(
     try:
         done = await writing
     except Malformed as error:
-        raise NotSaved(_again(context, form, saved=saved, problems=error.problems or {"": str(error)})) from error
+        raise NotSaved(_again(form, saved=saved, problems=error.problems or {"": str(error)})) from error
     except ServiceError as error:
-        raise NotSaved(_again(context, form, saved=saved, problems={"": str(error)})) from error
+        raise NotSaved(_again(form, saved=saved, problems={"": str(error)})) from error
     context.live.changed("channels")
     return done
 
 
-def _place(context: PageContext, form: Form, *, saved: ConfiguredModel | None = None) -> dict[str, Any]:
+def _place(form: Form, *, saved: ConfiguredModel | None = None) -> dict[str, Any]:
     """Where it runs, with its key, as `ModelPlace` takes it."""
     server = form.get("server")
     return {
         "provider": "anthropic" if server == "anthropic" else "openai",
         "base_url": (form.get("base_url").strip() or None) if server == "address" else None,
-        "api_key": _key(context, form) or None,
+        "api_key": form.get(KEY_FIELD) or None,
         "key_of": None if saved is None else saved.name,
     }
 
 
-def _key(context: PageContext, form: Form) -> str:
-    return form.get("api_key").strip() or context.typed_secrets.find(form.get(FIELD))
+def _whole(form: Form) -> Form:
+    """The form with the key that was typed into it now, or before."""
+    key = form.get(KEY_FIELD).strip() or DRAFTS.take(form.get(DRAFT_FIELD)).get(KEY_FIELD, "")
+    return Form([*form.without(KEY_FIELD, DRAFT_FIELD).fields, (KEY_FIELD, key)])
 
 
 def _again(
-    context: PageContext,
     form: Form,
     *,
     saved: ConfiguredModel | None = None,
@@ -261,10 +264,10 @@ def _again(
     **more: Any,
 ) -> ModelForm:
     """The form with what was typed; its key is kept apart, because no page shows one."""
-    key = _key(context, form)
+    key = form.get(KEY_FIELD)
     return ModelForm(
-        typed={**dict(form.without("api_key", FIELD).fields), **(typed or {})},
-        kept=context.typed_secrets.keep(key) if key else "",
+        typed={**dict(form.showable), **(typed or {})},
+        draft=DRAFTS.keep({KEY_FIELD: key}) if key else "",
         has_saved_key=saved is not None and saved.has_key,
         problems={_FIELDS.get(name, name): text for name, text in (problems or {}).items()},
         **more,

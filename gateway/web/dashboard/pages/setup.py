@@ -11,12 +11,15 @@ from typing import Any, get_args
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from gateway.domain.visible import visible
 from gateway.schedules.zones import zone_names
 from gateway.services.backups import KEPT
 from gateway.services.caller import Malformed, NotFound
 from gateway.services.setup import Setup, Step
+from gateway.web.dashboard.channel_forms import ACCESS, DRAFT_FIELD, ChannelForm
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
+from gateway.web.dashboard.pages.channels import channel_rows, empty_form, steps_of, taken
 from gateway.web.dashboard.pages.models import FIRST_NAME, LABELS, SERVERS, ModelForm, NotSaved, added, said_of
 from gateway.web.forms import Form
 
@@ -103,8 +106,53 @@ async def _model(context: PageContext, request: Request, form: ModelForm) -> Res
 
 @PAGE.route("/channel")
 async def channel(context: PageContext, request: Request) -> Response:
-    """Where people can write."""
-    return await _step(context, request, "channel", channels=await context.services.system.channels(context.caller))
+    """Which channels there are, and the kinds of one more."""
+    return await _step(
+        context,
+        request,
+        "channel",
+        channels=channel_rows(await context.services.system.health(context.caller)),
+        kinds=await context.services.channels.kinds(context.caller),
+    )
+
+
+@PAGE.route("/channel/{kind}")
+async def login(context: PageContext, request: Request) -> Response:
+    """The way to a login of one kind, and its form."""
+    kind = await context.services.channels.kind(context.caller, request.path_params["kind"])
+    return await _login(context, request, await empty_form(context, kind))
+
+
+@PAGE.form("/channel/{kind}")
+async def connect(context: PageContext, request: Request, form: Form) -> Response:
+    """Try the login where that can be tried, and connect it; or connect it all the same."""
+    await context.services.setup.begin(context.caller)
+    kind = await context.services.channels.kind(context.caller, request.path_params["kind"])
+    said = ""
+    if kind.can_try and form.get("do") == "try":
+        shown, _ = await taken(context, kind, form)
+        if shown.trial is None or not shown.trial.is_taken or shown.trial.problems:
+            return await _login(context, request, shown)
+        said = f"This is {visible(shown.trial.account or '')}. "
+        form = Form([*form.without(DRAFT_FIELD, "do").fields, (DRAFT_FIELD, shown.draft)])
+    shown, done = await taken(context, kind, form.without("do"))
+    if done is None:
+        return await _login(context, request, shown)
+    return context.go(request, _place("message"), f"{said}{done.channel} is added.")
+
+
+async def _login(context: PageContext, request: Request, form: ChannelForm) -> Response:
+    return await _step(
+        context,
+        request,
+        "channel",
+        template="login",
+        login=form,
+        steps=steps_of(form.kind),
+        access=ACCESS,
+        draft_field=DRAFT_FIELD,
+        problems=form.problem or form.name_problem or [one.problem for one in form.fields.values() if one.problem],
+    )
 
 
 @PAGE.route("/message")
@@ -176,12 +224,14 @@ async def end(context: PageContext, request: Request, form: Form) -> Response:
     return context.go(request, "/dashboard/chat", text)
 
 
-async def _step(context: PageContext, request: Request, step: Step | None, **values: Any) -> Response:
+async def _step(
+    context: PageContext, request: Request, step: Step | None, *, template: str | None = None, **values: Any
+) -> Response:
     setup: Setup = await context.services.setup.show(context.caller)
     problems = values.get("problems") or getattr(values.get("form"), "problems", None)
     return context.render(
         request,
-        f"setup/{step or 'done'}.html",
+        f"setup/{template or step or 'done'}.html",
         title=PAGE.title,
         status=409 if problems else 200,
         setup=setup,

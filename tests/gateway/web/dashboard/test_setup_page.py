@@ -25,6 +25,7 @@ from tests.model_server import ModelServer
 
 HTML = {"accept": "text/html"}
 KEY = "canary-of-the-key"
+SECRET = "secret.api_key"
 FAKE = "channels:\n  phone:\n    kind: tests.fake_channel\n    access: pairing\n"
 
 
@@ -129,12 +130,12 @@ async def test_a_model_is_chosen_from_those_of_the_server_tried_and_saved_with_i
 ) -> None:
     async with ModelServer() as server:
         typed = {"server": "address", "base_url": server.url}
-        page = (await visitor.send("/setup/model", do="list", api_key=KEY, **typed)).text
+        page = (await visitor.send("/setup/model", do="list", **{SECRET: KEY}, **typed)).text
         assert re.findall(r"<option[^>]*>(echo-\d)", page) == ["echo-1", "echo-2"]
         assert f'value="{server.openai_url}"' in page, "the address with the /v1 that it lacked"
-        kept = re.search(r'name="kept" value="([^"]+)"', page)
+        kept = re.search(r'name="draft" value="([^"]+)"', page)
         assert kept is not None
-        answer = await visitor.send("/setup/model", do="try", kept=kept[1], model="echo-2", **typed)
+        answer = await visitor.send("/setup/model", do="try", draft=kept[1], model="echo-2", **typed)
     assert answer.url.path == "/dashboard/setup/model"
     told = r"It answered “You said: Say hello in one word\.” in \d+\.\d s \(\d+ tokens in and \d+ out, no price known\)"
     assert re.search(told, said(answer.text))
@@ -153,15 +154,15 @@ async def test_a_model_that_does_not_answer_says_so_beside_the_field_and_loses_n
     async with ModelServer() as server:
         typed = {"server": "address", "base_url": server.openai_url, "model": "echo-1", "do": "try"}
         server.script([Failure(status=401)])
-        page = (await visitor.send("/setup/model", 409, api_key=KEY, **typed)).text
+        page = (await visitor.send("/setup/model", 409, **{SECRET: KEY}, **typed)).text
         assert re.search(r'id="api_key-problem"[^>]*>The API key was refused \(HTTP 401\)', page)
         assert re.search(r'<input id="api_key"[^>]* aria-invalid="true"', page)
         assert f'value="{server.openai_url}"' in page
         assert 'value="echo-1"' in page
-        kept = re.search(r'name="kept" value="([^"]+)"', page)
+        kept = re.search(r'name="draft" value="([^"]+)"', page)
         assert kept is not None
         server.script([Failure(status=404)])
-        page = (await visitor.send("/setup/model", 409, **{**typed, "kept": kept[1], "model": "echo_1"})).text
+        page = (await visitor.send("/setup/model", 409, **{**typed, "draft": kept[1], "model": "echo_1"})).text
         assert re.search(r'id="model-problem"[^>]*>There is no model .*did you mean', page)
     assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}", "the key that was typed first"
     page = (await visitor.send("/setup/model", 409, **typed)).text
@@ -170,7 +171,7 @@ async def test_a_model_that_does_not_answer_says_so_beside_the_field_and_loses_n
     assert re.search(r'id="base_url-problem"[^>]*>it is empty', page)
     page = (await visitor.send("/setup/model", 409, server="openai", model="gpt", do="try")).text
     assert re.search(r'id="api_key-problem"[^>]*>missing; type the key', page)
-    page = (await visitor.send("/setup/model", 409, server="openai", api_key=KEY, model=" ", do="try")).text
+    page = (await visitor.send("/setup/model", 409, **{SECRET: KEY}, server="openai", model=" ", do="try")).text
     assert re.search(r'id="model-problem"[^>]*>it is empty', page)
     assert not (visitor.gateway.home / "config.yaml").exists()
 
@@ -189,7 +190,7 @@ async def test_the_library_that_is_missing_is_named_with_the_command_that_instal
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.agent.providers.models.HTTP_LIBRARY", "no_such_library")
-    typed = {"server": "openai", "api_key": KEY, "model": "gpt", "do": "try"}
+    typed = {"server": "openai", SECRET: KEY, "model": "gpt", "do": "try"}
     page = said((await visitor.send("/setup/model", 409, **typed)).text)
     assert re.search(r"the libraries for real models are not installed; run `\S+ -m pip install ", page)
 
