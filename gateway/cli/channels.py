@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli import completing
 from gateway.cli.client import connected
 from gateway.cli.errors import fail
 from gateway.cli.options import AsJson, asynchronous, confirm
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
 
 app = typer.Typer(help="Channels: add, try, pause, test and remove them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Its name in the configuration.")]
+Name = Annotated[str, typer.Argument(autocompletion=completing.channels, help="Its name in the configuration.")]
 _REFERENCES = ("file:", "keyring:")
 
 

@@ -36,6 +36,11 @@ def channels(incomplete: str) -> list[str]:
     return _keys("channels", incomplete=incomplete)
 
 
+def models(incomplete: str) -> list[str]:
+    """Those of the configuration."""
+    return _keys("models", incomplete=incomplete)
+
+
 def hooks(incomplete: str) -> list[str]:
     """Those of the configuration."""
     return _keys("hooks", incomplete=incomplete)

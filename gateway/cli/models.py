@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from gateway.cli import completing
 from gateway.cli.client import connected
 from gateway.cli.errors import fail
 from gateway.cli.options import AsJson, asynchronous, confirm
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
 
 app = typer.Typer(help="See the models, try them, add one, and choose the default.", invoke_without_command=True)
 
-Name = Annotated[str, typer.Argument(help="Its name in `models`.")]
+Name = Annotated[str, typer.Argument(autocompletion=completing.models, help="Its name in `models`.")]
 _STATES = {"up": "answers", "down": "does not answer", "unknown": "not asked yet"}
 
 
