@@ -205,17 +205,17 @@ def _on_server(url: str, *, is_by_hand: bool) -> tuple[list[Database], list[Poin
         found = _looked_at(Server(url).shown, version_of(url), steps())
     except EthosError as error:
         return [], [Point("problem", str(error), "The check needs the server. It changes nothing there.")]
-    points = list(_about_schema(found))
+    points = list(_about_schema(found, takes_newer=True))  # one that is too new for us was refused above
     if found.steps and is_by_hand:
         advice = "Call `ethos store upgrade` before you start the new version."
         points.append(Point("warning", "The tables change only by hand, as `store.upgrade` says.", advice))
     return [found], points
 
 
-def _about_schema(found: Database) -> Iterator[Point]:
+def _about_schema(found: Database, *, takes_newer: bool = False) -> Iterator[Point]:
     if found.version is None:
         yield Point("problem", f"{found.place} cannot be read, or is no database.", "`ethos doctor` says more.")
-    elif found.version > found.newest:
+    elif found.version > found.newest and not takes_newer:
         yield Point(
             "problem",
             f"{found.place} has schema version {found.version}, and this program knows versions up to {found.newest}.",

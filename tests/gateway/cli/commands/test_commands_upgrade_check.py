@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 
 from gateway import __version__
@@ -203,6 +204,12 @@ def test_on_postgresql_it_names_the_migrations_too(ethos: Ethos, home: Path, url
     upgrade(url)
     [database] = ethos("upgrade-check", "--json").value["databases"]
     assert database["steps"] == []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE schema SET version = 99")
+        assert points(ethos, "problem") == [], "a newer schema may admit this program"
+        connection.execute("UPDATE schema SET oldest_program = 99")
+    [problem] = points(ethos, "problem")
+    assert "for programs that know version 99" in problem
     (home / "config.yaml").write_text(text.replace(url, url.replace("127.0.0.1:", "127.0.0.1:1")))
     assert ethos("upgrade-check").code == 1
 
