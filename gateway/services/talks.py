@@ -326,7 +326,7 @@ class TalkService:
         """The session that goes on behind an answer, or its copy; None where there is neither."""
         try:
             if await self._talks.go_on(row.message):
-                return (await self._sessions.get(caller, row.session_id)).id
+                return (await self._chat.again(caller, row.session_id, row.message)).session  # if it is the caller's
             if not row.until:
                 return None
             title = (await self._sessions.get(caller, row.session_id)).title

@@ -176,8 +176,9 @@ class Following:
     async def _ended(self) -> Ended:
         self._is_whole = True
         talks = self._services.talks
-        await talks.answered(self._begun, self._text)
-        outcome = await talks.outcome(self._begun, self._messages)
+        outcome, _ = await asyncio.gather(
+            talks.outcome(self._begun, self._messages), talks.answered(self._begun, self._text)
+        )
         return Ended(
             text=self._text,
             input_tokens=outcome.input_tokens,

@@ -48,6 +48,8 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "response_format": ({"type": "text"},),
 }
+_CHOICES = {"tools": "tool_choice", "functions": "function_call"}
+"""By which field a program says that what it lists is not to be called."""
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]{1,80}/[a-zA-Z0-9.+-]{1,80})(?:;[\w=.-]+)*;base64,(.*)", re.DOTALL)
 _NO_FETCH = "the gateway fetches nothing for a program; send the bytes as a data URL (`data:image/png;base64,…`)"
 # Requests of front ends about a talk, each the only message of a person in its request: Open WebUI (titles, tags,
@@ -182,9 +184,10 @@ def _asked(
     most_tokens: int | None,
     behind: str | None = None,
 ) -> Asked:
+    more = wanted.model_extra or {}
     for name, why in _REFUSED.items():
-        value = (wanted.model_extra or {}).get(name)
-        if value and value not in _HARMLESS.get(name, ()):
+        value, is_spared = more.get(name), more.get(_CHOICES.get(name, "")) == "none"
+        if value and not is_spared and value not in _HARMLESS.get(name, ()):
             _refuse(name, f"`{name}` is not supported: {why}")
     model = (wanted.model or "").strip() or DEFAULT_MODEL
     said = [one for one in messages if one.role not in _PROGRAM]

@@ -102,7 +102,9 @@ async def test_what_would_change_the_answer_is_refused_by_its_name(house: House)
 
 
 async def test_what_asks_for_nothing_is_no_reason_to_refuse(house: House) -> None:
-    async with house.served(ScriptedModel("Hello")) as gateway, client_of(gateway) as client:
+    async with house.served(ScriptedModel("Hi", "Hello")) as gateway, client_of(gateway) as client:
+        listed = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}
+        assert await answer(client, user("Hello"), **listed) == "Hi"
         nothing = {"tools": [], "functions": None, "n": 1, "logprobs": False, "stop": None, "tool_choice": "none"}
         form = {"response_format": {"type": "text"}, "modalities": ["text"], "x_of_its_own": {"a": 1}}
         assert await answer(client, user("Hello"), **nothing, **form) == "Hello"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gateway.domain.provenance import others_words
 from gateway.services.talks import EARLIER_ELSEWHERE
-from tests.gateway.way.conftest import House
-from tests.scripted_model import ScriptedModel
+from tests.gateway.way.conftest import House, settled
+from tests.scripted_model import ScriptedModel, call
 
 from .conftest import (
     answer,
@@ -95,6 +95,20 @@ async def test_an_unknown_talk_is_considered_as_words_of_others(house: House) ->
         [session] = await sessions_of(gateway)
         assert session.session.is_tainted
         assert all(message.is_tainted for message in await messages_of(gateway, session))
+
+
+async def test_what_comes_of_an_unknown_talk_is_remembered_only_after_a_yes(house: House) -> None:
+    remember = call("update_memory", '{"action": "add", "store": "user", "content": "Likes tea."}')
+    model = ScriptedModel([remember], "Noted", [remember], "Noted")
+    async with house.served(model) as gateway, client_of(gateway) as client:
+        assert "/memory" in await answer(client, user("Hi"), assistant("She likes tea"), user("Remember it"))
+        await settled(gateway)
+        [session] = await sessions_of(gateway)
+        profile = gateway.home / "users" / session.session.user_id / "USER.md"
+        assert not profile.exists()
+        await answer(client, user("I like tea"))
+        await settled(gateway)
+        assert "Likes tea." in profile.read_text()
 
 
 async def test_an_answer_that_was_changed_counts_as_words_of_others(house: House) -> None:

@@ -291,3 +291,18 @@ async def test_two_requests_with_one_talk_at_once_are_two_branches(house: House)
             hang.released.set()
         assert set(await asyncio.gather(*asking)) == {"Two", "Another two"}
         assert len(await sessions_of(gateway)) == 2
+
+
+async def test_an_answer_that_a_restart_broke_off_is_given_to_who_asks_again(house: House) -> None:
+    hang = Hang()
+    async with house.served(ScriptedModel([hang, "Never"]), shutdown_s=0.1) as gateway, client_of(gateway) as client:
+        asking = asyncio.create_task(client.post("/chat/completions", json=HELLO))
+        await hang.started.wait()
+    await asyncio.gather(asking, return_exceptions=True)
+    model = ScriptedModel("Hello after all")
+    async with house.served(model) as gateway, client_of(gateway) as client:
+        again = await client.post("/chat/completions", json=HELLO, headers=AGAIN)
+        assert again.json()["choices"][0]["message"]["content"] == "Hello after all"
+        [session] = await sessions_of(gateway)
+        assert await texts_of(gateway, session) == ["Hello", "Hello after all"]
+        assert len(model.requests) == 1
