@@ -10,7 +10,7 @@ DEV    := $(VENV)/.installed-for-tests
 # pytest rewrites each file of tests as it loads it: once, where Python may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run channels test slow faults audit lint browser bench recording lock clean
+.PHONY: run channels test slow faults audit lint browser bench recording docs lock clean
 
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
@@ -66,6 +66,11 @@ recording: $(DEV)      ## Make the pictures of the README anew.
 	@deploy/install-test-packages
 	$(BIN)/python docs/make_recording.py
 	$(BIN)/python docs/make_screenshots.py
+	$(BIN)/python -m docs.make_scenes
+
+docs: $(DEV)           ## The pages as a site, with search, light and dark: build/docs/index.html.
+	$(BIN)/python -m sphinx -b html -c docs -W --keep-going -q . build/docs
+	@echo "Open build/docs/index.html"
 
 # The newest versions that the constraints admit, for every platform and Python version at once.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-emit-index-url \
