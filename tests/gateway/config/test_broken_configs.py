@@ -90,7 +90,7 @@ CASES = {
         [
             (
                 "2:3: web.prot: unknown key (did you mean `port`?); expected one of host, port, allowed_hosts, "
-                "public_url, max_upload_bytes, fetch, search, ports, allow, allow_private"
+                "public_url, oidc, max_upload_bytes, fetch, search, ports, allow, allow_private"
             )
         ],
     ),

@@ -17,6 +17,7 @@ from gateway.config.mcp import McpOauthConfig, McpServerConfig
 from gateway.config.speech import ServiceConfig
 from gateway.config.unattended import HookConfig
 from gateway.config.values import Section
+from gateway.config.web import OidcConfig
 from gateway.domain.personalities.files import PersonalitySettings
 from gateway.speech.listening.openai import Config as ListenConfig
 from gateway.speech.speaking.openai import Config as SpeakConfig
@@ -35,6 +36,7 @@ ENVIRONMENT = {
     "MAIL_CLIENT_SECRET": "s",
     "MCP_CLIENT_SECRET": "s",
     "ETHOS_STORE_URL": "postgresql://db.example.org/ethos",
+    "ETHOS_OIDC_SECRET": "a secret of the provider",
     "HOSTNAME": "north",
     "HASS_TOKEN": "h",
     "ETHOS_SECRET": bytes(range(32)).hex(),
@@ -94,6 +96,7 @@ def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_
     servers = values["mcp"]["servers"]
     found += differences(McpServerConfig, {**servers["home"], **servers["notes"], **servers["mail"]}, "mcp: ")
     found += differences(McpOauthConfig, {**servers["mail"]["oauth"], "issuer": "beside another mode"}, "mcp oauth: ")
+    found += differences(OidcConfig, values["web"]["oidc"], "web.oidc: ")
     found += differences(HookConfig, values["hooks"]["ci"], "hooks: ")
     for half, own in (("listen", ListenConfig), ("speak", SpeakConfig)):
         found += differences(ServiceConfig, values["speech"][half], f"speech.{half}.")
