@@ -67,7 +67,7 @@ class FirstVisit:
         await page.get_by_role("link", name="Telegram", exact=True).click()
         await self.type("Token", TOKEN)
         await page.get_by_text("All other settings").click()
-        await self.type("Api url", self.telegram.url)
+        await self.page.locator("[name='key.api_url']").fill(self.telegram.url)
         await page.get_by_role("button", name="Try it and connect it").click()
         await expect(page.get_by_role("heading", name="The first message")).to_be_visible()
         return await page.get_by_role("status").filter(has_text="This is").inner_text()
