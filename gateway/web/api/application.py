@@ -33,6 +33,7 @@ from gateway.web.api import (
     personalities,
     schedules,
     sessions,
+    settings,
     skills,
     system,
     tools,
@@ -64,6 +65,7 @@ _TAGS = {
     "mcp": "Servers of tools that the agent uses.",
     "skills": "Instructions that the agent loads when it needs them.",
     "system": "Health, usage, configuration.",
+    "settings": "Keys of the configuration, and changes of it.",
     "keys": "Keys of this API.",
 }
 _IDEMPOTENCY_KEY = {
@@ -169,6 +171,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         personalities.router,
         files.router,
         system.router,
+        settings.router,
         keys.router,
         _about_itself(app),
     )
