@@ -85,7 +85,7 @@ let isLeavingRight = false;
 const isChanged = (field) => field.defaultValue !== undefined && field.value !== field.defaultValue;
 document.addEventListener("submit", () => { isLeavingRight = true; });
 window.addEventListener("beforeunload", (event) => {
-  const fields = [...document.querySelectorAll("form[data-keep] textarea, form[data-keep] input[type=text]")];
+  const fields = [...document.querySelectorAll("form[data-keep] textarea, form[data-keep] input:is([type=text], [type=number])")];
   if (!isLeavingRight && fields.some(isChanged)) event.preventDefault();
 });
 

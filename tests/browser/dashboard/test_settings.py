@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 import stat
+import sys
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
+from ethos import AsyncEthos
 from tests.browser.dashboard.conftest import Open, look_over
 
 pytestmark = pytest.mark.browser
@@ -207,3 +213,33 @@ async def test_a_gateway_that_cannot_begin_again_says_so(open_desk: Open) -> Non
     await page.get_by_role("button", name="Restart now").click()
     await page.get_by_role("button", name="Restart now").click()
     await expect(page.get_by_role("alert").filter(has_text="was not started by `ethos serve`")).to_be_visible()
+
+
+async def test_after_a_restart_the_page_comes_back(browser: Browser, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text(f"web: {{port: {port}}}\n")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway.cli", "serve", "--no-chat", env={**os.environ, "ETHOS_HOME": str(home)}
+    )
+    try:
+        async with AsyncEthos(home=home, max_retries=10) as client, asyncio.timeout(120):
+            before = await client.system.health()
+            page = await browser.new_page()
+            await page.goto(f"http://127.0.0.1:{port}/?token={(home / 'web-token').read_text().strip()}")
+            await page.goto(f"http://127.0.0.1:{port}/dashboard/settings")
+            await page.get_by_role("button", name="Restart now").click()
+            await page.get_by_role("button", name="Restart now").click()
+            await expect(page.get_by_role("heading", name="The gateway restarts")).to_be_visible()
+            await page.wait_for_url("**/dashboard/settings", timeout=60_000)
+            await expect(page.get_by_role("searchbox", name="Search the settings")).to_be_visible()
+            after = await client.system.health()
+            await page.close()
+        assert after.started_at > before.started_at
+        assert after.pid == process.pid
+    finally:
+        process.terminate()
+        await process.wait()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,44 @@ def test_who_is_told_to_end_while_it_begins_again_ends(home: Path, serving: subp
         client.settings.restart()
     serving.terminate()
     assert serving.wait(60) in (0, -15), "killed by the signal where the new program has not begun"
+
+
+@pytest.mark.slow
+def test_in_a_terminal_the_chat_comes_back(fresh_home: Path) -> None:
+    fresh_home.mkdir(mode=0o700)
+    (fresh_home / "config.yaml").write_text("web: {port: 0}\n")
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway.cli", "serve"],
+        env={**os.environ, "ETHOS_HOME": str(fresh_home), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    try:
+        read_until(mine, b"Data:")
+        with Ethos(home=fresh_home) as client:
+            client.chat.ask("Hello")
+            client.settings.restart()
+        read_until(mine, b"Data:")
+        read_until(mine, b"> ")
+        os.write(mine, b"hello\r")
+        read_until(mine, b"I am the offline model")
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(60)
+        os.close(mine)
+        os.close(theirs)
+
+
+def read_until(terminal: int, word: bytes) -> None:
+    seen = b""
+    while word not in seen:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, f"it did not come: {seen!r}"
+        seen += os.read(terminal, 65_536)
 
 
 def test_without_a_gateway_there_is_nothing_to_restart(ethos: Command, home: Path) -> None:
