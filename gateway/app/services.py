@@ -40,6 +40,7 @@ from gateway.services.personalities import PersonalityService
 from gateway.services.repairs import RepairService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.settings import SettingsService
 from gateway.services.setup import SetupService
 from gateway.services.sign_ins import SignInService
 from gateway.services.skills import SkillService
@@ -85,6 +86,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         chat=gateway.chat,
         talks=_talk_service(gateway, sessions),
         system=_system_service(gateway, naming),
+        settings=_settings_service(gateway),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=deliveries,
         repairs=RepairService(partial(ground_of, gateway, deliveries), FindingsAside(store.engine)),
@@ -133,6 +135,19 @@ def _system_service(gateway: Composition, naming: Naming) -> SystemService:
         privacy=gateway.privacy,
         workers=gateway.cluster.workers,
         holding=gateway.cluster.holding,
+    )
+
+
+def _settings_service(gateway: Composition) -> SettingsService:
+    return SettingsService(
+        home=gateway.home,
+        config=gateway.live,
+        personalities=gateway.personalities,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        restart=gateway.restart,
+        workers=gateway.cluster.workers,
+        worker_id=gateway.cluster.worker.id,
     )
 
 

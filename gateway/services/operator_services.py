@@ -25,6 +25,7 @@ from gateway.services.personalities import PersonalityService
 from gateway.services.repairs import RepairService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.settings import SettingsService
 from gateway.services.setup import SetupService
 from gateway.services.sign_ins import SignInService
 from gateway.services.skills import SkillService
@@ -46,6 +47,7 @@ class OperatorServices:
     chat: ChatService
     talks: TalkService
     system: SystemService
+    settings: SettingsService
     keys: KeyService
     deliveries: DeliveryService
     tools: ToolService
