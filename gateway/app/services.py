@@ -31,6 +31,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.settings import SettingsService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
 from gateway.services.tools import ToolService
@@ -72,6 +73,7 @@ def services_of(gateway: Composition) -> OperatorServices:
             workers=gateway.cluster.workers,
             holding=gateway.cluster.holding,
         ),
+        settings=_settings_service(gateway),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=deliveries,
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
@@ -90,6 +92,19 @@ def services_of(gateway: Composition) -> OperatorServices:
         personalities=PersonalityService(gateway.personalities),
         zones=ZoneService(gateway.zones, gateway.schedules, person_ids),
         files=_file_service(gateway, naming),
+    )
+
+
+def _settings_service(gateway: Composition) -> SettingsService:
+    return SettingsService(
+        home=gateway.home,
+        config=gateway.live,
+        personalities=gateway.personalities,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        restart=gateway.restart,
+        workers=gateway.cluster.workers,
+        worker_id=gateway.cluster.worker.id,
     )
 
 

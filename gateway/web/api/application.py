@@ -34,6 +34,7 @@ from gateway.web.api import (
     personalities,
     schedules,
     sessions,
+    settings,
     skills,
     system,
     tools,
@@ -66,6 +67,7 @@ _TAGS = {
     "mcp": "Servers of tools that the agent uses.",
     "skills": "Instructions that the agent loads when it needs them.",
     "system": "Health, usage, configuration.",
+    "settings": "Keys of the configuration, and changes of it.",
     "keys": "Keys of this API.",
 }
 _IDEMPOTENCY_KEY = {
@@ -172,6 +174,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         personalities.router,
         files.router,
         system.router,
+        settings.router,
         keys.router,
         _about_itself(app),
     )
