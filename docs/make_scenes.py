@@ -1,8 +1,9 @@
 # ruff: noqa: INP001 (a program beside the pages, not a package)
-"""Makes `docs/images/pairing.png` and `docs/images/linking.png` again: `.venv/bin/python -m docs.make_scenes`.
+"""Makes `pairing.png`, `linking.png` and `adding.png` of `docs/images/` again: `.venv/bin/python -m docs.make_scenes`.
 
 A real `ethos serve` is connected to the test suite's Telegram and Slack. What people write and what the agent answers
-there is shown as two phones side by side: nothing in the pictures is typed by hand but what the people say.
+there is shown as two phones side by side: nothing in the pictures is typed by hand but what the people say. A second
+bot's login is tried in the dashboard.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
 
+from tests.adapters.telegram.fake_telegram import FakeTelegram
 from tests.scenarios.people import OnSlack, OnTelegram, Way
 from tests.scenarios.platforms import Platforms, Served, running_platforms
 from tests.scenarios.process import Ethos
@@ -28,6 +30,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 CODE = re.compile(r"[A-Z0-9]{4}-[A-Z0-9]{4}")
 MAX_PICTURE_BYTES = 200_000
+OTHER_TOKEN = "999999:AAH-of_a_second_bot_0123456789"  # noqa: S105 (of a stand-in)
 
 STYLE = """
 body { margin: 0; padding: 16px; display: flex; gap: 16px; background: #e4e7ec; width: max-content;
@@ -132,6 +135,29 @@ async def linking(platforms: Platforms, _served: Served) -> list[Phone]:
     return [here, there]
 
 
+async def adding(browser: Browser, served: Served) -> None:
+    """The page on which a channel is added, after its login was tried."""
+    bot = FakeTelegram()
+    bot.token = OTHER_TOKEN
+    await bot.start()
+    page = await browser.new_page(viewport={"width": 1120, "height": 760})
+    try:
+        await page.goto(f"{served.url}?token={(served.home / 'web-token').read_text().strip()}")
+        await page.goto(f"{served.url.rstrip('/')}/dashboard/channels/add/telegram")
+        await page.get_by_label("Token", exact=True).fill(OTHER_TOKEN)
+        await page.get_by_text("All other settings").click()
+        await page.get_by_label("API URL").fill(bot.url)
+        await page.get_by_role("button", name="Try the login").click()
+        await page.get_by_text("The login works").wait_for()
+        await page.get_by_text("All other settings").click()
+        await page.locator(".steps img").scroll_into_view_if_needed()
+        await page.evaluate("scrollTo(0, 0)")
+        _keep(await page.screenshot(), "adding")
+    finally:
+        await page.close()
+        await bot.stop()
+
+
 def _code(text: str) -> str:
     found = CODE.search(text)
     if found is None:
@@ -144,9 +170,14 @@ async def _shoot(browser: Browser, phones: Sequence[Phone], name: str) -> None:
     await page.set_content(
         f"<!doctype html><style>{STYLE}</style><body>{''.join(phone.html() for phone in phones)}</body>"
     )
-    path = IMAGES / f"{name}.png"
-    await page.screenshot(path=path, full_page=True)
+    picture = await page.screenshot(full_page=True)
     await page.close()
+    _keep(picture, name)
+
+
+def _keep(picture: bytes, name: str) -> None:
+    path = IMAGES / f"{name}.png"
+    path.write_bytes(picture)
     if path.stat().st_size > MAX_PICTURE_BYTES:
         raise RuntimeError(f"{path.name} has {path.stat().st_size} bytes; {MAX_PICTURE_BYTES} is the most")
     sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size} bytes\n")
@@ -162,6 +193,7 @@ async def main() -> None:
             await served.start(expected=("telegram", "slack"))
             browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             try:
+                await adding(browser, served)
                 await _shoot(browser, await pairing(platforms, served), "pairing")
                 await _shoot(browser, await linking(platforms, served), "linking")
             finally:

@@ -24,12 +24,19 @@ DRAFT_FIELD = "draft"
 MAX_DRAFTS = 64
 DRAFT_S = 1800.0
 ACCESS: Mapping[str, str] = {
-    "pairing": "People whom an owner lets in; a stranger gets a code",
+    "pairing": "People whom you let in",
     "owner": "Only owners",
-    "allowlist": "Owners, and the accounts that are listed here",
-    "open": "Everybody who finds it, at your cost",
+    "allowlist": "Only listed accounts",
+    "open": "Everybody, at your cost",
 }
 """Who may talk on a channel, by its mode."""
+ACCESS_SAID: Mapping[str, str] = {
+    "pairing": "Owners, and people whom an owner lets in. A stranger gets a code, and you decide",
+    "owner": "Only owners. Everybody else is told so",
+    "allowlist": "Owners, and the accounts that are listed. Everybody else is told the id to list",
+    "open": "Everybody who finds it, at your cost",
+}
+"""The same in a sentence."""
 _WORDS = {
     "api": "API", "ca": "CA", "id": "ID", "imap": "IMAP", "oauth": "OAuth", "smtp": "SMTP", "tls": "TLS", "url": "URL",
     "s": "(seconds)", "h": "(hours)",

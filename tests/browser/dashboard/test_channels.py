@@ -250,7 +250,7 @@ async def test_a_channel_is_paused_resumed_changed_tested_and_removed(open_desk:
 
     await page.get_by_role("link", name="Change phone").click()
     assert TELEGRAM_TOKEN not in await page.content()
-    await expect(page.get_by_label("Token", exact=True)).to_have_attribute("placeholder", "Kept as it is")
+    await expect(page.get_by_label("Token", exact=True)).to_have_attribute("placeholder", "Kept")
     await page.get_by_label("Markup").select_option("plain")
     await look_over(page)
     await page.get_by_role("button", name="Save").click()

@@ -24,7 +24,7 @@ from gateway.sdk.models.channels import (
 from gateway.sdk.models.people import OwnerCode
 from gateway.sdk.models.system import ChannelHealth, Health
 from gateway.services.caller import KEYS_BELOW, Malformed, ServiceError
-from gateway.web.dashboard.channel_forms import ACCESS, DRAFT_FIELD, ChannelForm, Typed, form_of, typed_in
+from gateway.web.dashboard.channel_forms import ACCESS, ACCESS_SAID, DRAFT_FIELD, ChannelForm, Typed, form_of, typed_in
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
@@ -330,7 +330,7 @@ async def _one(
         kind=kind,
         row=row,
         then=[to_html(text) for text in kind.then],
-        access=ACCESS[channel.access],
+        access=ACCESS_SAID[channel.access],
         allow=channel.settings.get("allow") or (),
         trial=trial,
         code=code,
