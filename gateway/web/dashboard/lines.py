@@ -66,9 +66,11 @@ class Line:
     versions: Versions | None = None
 
     @property
-    def is_command(self) -> bool:
-        """Whether it is no message to the agent, so no session has it."""
-        return self.text.startswith("/")
+    def is_of_session(self) -> bool:
+        """Whether a session has it, so another version can be made: commands and notices are in none."""
+        if self.is_answer:
+            return self.model is not None or ":" in self.turn
+        return bool(self.turn) and not self.text.startswith("/")
 
     @property
     def shown_files(self) -> Sequence[tuple[SentFile, bool]]:

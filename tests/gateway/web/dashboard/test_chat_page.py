@@ -394,7 +394,9 @@ async def test_a_conversation_is_renamed_and_pinned_from_the_list_and_all_its_ve
 
 async def test_what_cannot_be_edited_says_why_and_keeps_the_text(browser: Browser) -> None:
     session = await browser.answered("/help")
-    [[_, said], *_] = await _heard(browser, session)
+    [[_, said], [_, answer]] = await _heard(browser, session)
+    assert "Edit" not in said["html"]
+    assert "Regenerate" not in answer["html"]
     turn = re.search(r'data-turn="([^"]+)"', said["html"])
     assert turn is not None
     form = {"form_token": browser.form_token, "session": session, "turn": turn[1], "seed": "1"}
