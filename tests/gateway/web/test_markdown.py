@@ -272,6 +272,7 @@ def test_each_language_is_coloured_and_says_the_same(language: str) -> None:
     assert "".join(audit.texts).strip() == f"{language}{code}".strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", sorted(set(LANGUAGES.values())))
 def test_no_code_takes_long_to_colour(language: str) -> None:
     for code in HOSTILE_CODE:
