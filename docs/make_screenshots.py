@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "web.png"
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-DESKTOP, PHONE = (960, 640), (320, 640)
+DESKTOP, PHONE = (1240, 720), (360, 720)
 DASHBOARD = ROOT / "docs" / "images" / "dashboard"
 # Name, colours and size of the pictures of each page; together they stay below two MB.
 VIEWS = (("light", "light", (1120, 760)), ("dark", "dark", (1120, 760)), ("phone", "light", (360, 720)))

@@ -195,6 +195,8 @@ class LogEntry:
             outbound `ready`, `sending`, `sent`, `dead`, `dropped`.
         reply_to: the id of the message that this one answers.
         actions: the choices that an answer offers.
+        turn_id: of the turn that it begins or that wrote it; empty where a log does not know.
+        attachments: the files that a person sent with it.
     """
 
     cursor: int
@@ -206,6 +208,8 @@ class LogEntry:
     state: str
     reply_to: str | None = None
     actions: tuple[Action, ...] = ()
+    turn_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class ConversationLog(Protocol):

@@ -16,6 +16,7 @@ from gateway.sdk.models.chat import (
     Choice,
     Command,
     CommandList,
+    EditMessage,
     Event,
     File,
     Preview,
@@ -184,6 +185,26 @@ class Chat(Namespace[S]):
             APIConnectionError: the gateway was not reached `max_retries` times in a row.
         """
         return self.sender.events(_events(session, conversation, last), after)
+
+    @operation
+    async def edit(
+        self, session: str, turn: str, text: str | None = None, *, idempotency_key: str | None = None
+    ) -> SentMessage[S]:
+        """Send a message again, edited or as it was, in a new session that has all that was said before it.
+
+        The session that it was in stays as it is; `client.sessions.versions` knows both.
+
+        Args:
+            turn: that of the message, from an event or the session's messages.
+            text: the new one; without it the same message is answered again.
+
+        Raises:
+            NotFoundError: there is no such session, or no answered message of that turn in it.
+            ConflictError: the session belongs to another channel; fork it.
+        """
+        body = EditMessage(session=session, turn=turn, text=text)
+        accepted = await self.sender.write("POST", "/chat/edit", AcceptedMessage, idempotency_key, body)
+        return SentMessage(self.sender, accepted)
 
     @operation
     async def stop(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from types import NoneType
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.sessions import ForkSession, FoundMessage, Message, Session, Transcript, UpdateSession
+from gateway.sdk.models.sessions import ForkSession, FoundMessage, Message, Session, Transcript, UpdateSession, Versions
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
@@ -28,15 +28,24 @@ class Sessions(Namespace[S]):
         user: str | None = None,
         channel: str | None = None,
         pinned: bool | None = None,
+        title: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Session]:
         """All sessions, the newest first; with `query` those that hold its words, the best match first.
 
         Args:
             query: words in any order; `"a phrase"` and `begin*` work, too. Matches are in `snippets`.
+            title: words that stand so in the title, in small or large letters.
             limit: at most so many; all without it, fetched page by page as you go on.
         """
-        asked = {"q": query, "personality": personality, "user": user, "channel": channel, "pinned": pinned}
+        asked = {
+            "q": query,
+            "personality": personality,
+            "user": user,
+            "channel": channel,
+            "pinned": pinned,
+            "title": title,
+        }
         return self.sender.items(Request("GET", "/sessions", Page[Session], query=asked), limit)
 
     @operation
@@ -68,11 +77,22 @@ class Sessions(Namespace[S]):
         return await self.sender.get(f"{_ONE}/export", str, {"format": "markdown"}, session=session)
 
     @operation
+    async def versions(self, session: str) -> tuple[Versions, ...]:
+        """Its messages that were edited or answered again, each with the sessions of its versions; see `chat.edit`."""
+        return (await self.sender.get(f"{_ONE}/versions", Page[Versions], session=session)).items
+
+    @operation
     async def fork(
-        self, session: str, message: int, *, title: str | None = None, idempotency_key: str | None = None
+        self,
+        session: str,
+        message: int | None = None,
+        *,
+        turn: str | None = None,
+        title: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Session:
-        """Copy it up to and including a message; `client.chat` continues in the copy."""
-        body = ForkSession(message=message, title=title)
+        """Copy it up to and including a message, or a `turn`; `client.chat` continues in the copy."""
+        body = ForkSession(message=message, turn=turn, title=title)
         return await self.sender.write("POST", f"{_ONE}/fork", Session, idempotency_key, body, session=session)
 
     @operation

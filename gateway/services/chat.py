@@ -6,7 +6,8 @@ import asyncio
 import base64
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
@@ -15,6 +16,7 @@ from gateway.domain.roles import Role, may, needs
 from gateway.domain.sessions import (
     OPERATOR_ACCOUNT,
     Session,
+    SessionMessage,
     SessionStore,
     conversation_key,
     session_key,
@@ -32,6 +34,7 @@ from gateway.pipeline.local_channel import (
     LocalChannel,
     named_place,
 )
+from gateway.protocols import LogEntry
 from gateway.sdk.models import chat as wire
 from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
@@ -139,6 +142,43 @@ class ChatService:
             raise NotAllowed("this user has no access any more")
         return await self._identities.resolve(account, sender.display_name), role
 
+    async def edit(self, caller: Caller, message: wire.EditMessage, *, seed: str | None = None) -> wire.AcceptedMessage:
+        """Send a message again, edited or as it was, in a new session that has all that was said before it.
+
+        The session that it was in stays as it is; `SessionService.versions` knows both. What the agent has written to
+        the memory stays, too.
+
+        Args:
+            seed: the same for a repetition, which then makes no second session.
+
+        Raises:
+            NotFound: there is no such session, or no such message in it, for the caller.
+            Refused: the session belongs to another channel, or nobody wrote the message, or its text is forgotten.
+            StoreError: nothing was kept.
+        """
+        session, _ = await self._own(caller, message.session)
+        asked, written = await self._asked(session, message.turn)
+        text = message.text or (asked.text if written is None else written.text)
+        if not text.strip():
+            raise Refused("this message has no text to send again")
+        digest = _digest(caller, seed, "edit ")
+        place = ConversationRef(channel=CHANNEL, conversation=digest[32:48])
+        branch_id = await self._session_edits.fork(
+            session.id,
+            until=asked.id,
+            title=None,
+            key=conversation_key(place),
+            conversation=place,
+            user_id=caller.user_id,
+            branch_turn=await self._branch_turn(session.id, _begun_by(message.turn)),
+            new_id=f"s_{digest[48:]}",
+        )
+        if branch_id is None:  # it was deleted at this moment
+            raise NotFound(f"there is no session {session.id}")
+        files = () if written is None else written.attachments
+        again = self._said(place, await self._sender(caller), text, digest[:ID_CHARS], files)
+        return await self._sent(replace(session, id=branch_id, conversation=place), again)
+
     async def stop(self, caller: Caller, which: wire.StopAnswer, *, seed: str | None = None) -> wire.AcceptedMessage:
         """End the answer that is being written; raises as `send`."""
         digest = _digest(caller, seed, "stop ")
@@ -193,6 +233,42 @@ class ChatService:
         shown = [entry for entry in entries[-limit:] if entry.state not in HIDDEN_STATES]
         return [Event("message", said(entry), entry.cursor) for entry in shown], len(entries) > limit
 
+    async def file(self, caller: Caller, session_id: str, turn: str, number: int) -> Attachment:
+        """A file of a message, with its bytes in Base64 as `ref`; raises as `edit`."""
+        session, _ = await self._own(caller, session_id)
+        written = (await self._log.said([_begun_by(turn)], CHANNEL)).get(_begun_by(turn))
+        if written is None or not await self._is_in(session, turn) or not 0 <= number < len(written.attachments):
+            raise NotFound("there is no such file")
+        return written.attachments[number]
+
+    async def models(self, caller: Caller, session_id: str, turns: Collection[str]) -> Mapping[str, str]:
+        """Which model gave the answer of each turn of a session, as far as it is still known; raises as `events`."""
+        await self._own(caller, session_id)
+        found = await self._log.models({_begun_by(turn) for turn in turns})
+        return {turn: found[_begun_by(turn)] for turn in turns if _begun_by(turn) in found}
+
+    async def original(self, caller: Caller, session_id: str, turn: str) -> str:
+        """What a person wrote in a turn, to be edited; raises as `edit`."""
+        session, _ = await self._own(caller, session_id)
+        asked, written = await self._asked(session, turn)
+        return asked.text if written is None else written.text
+
+    async def copied(self, caller: Caller, session_id: str, *, limit: int) -> tuple[Sequence[wire.ChatMessage], bool]:
+        """What a session has copied from another one, so it is not in its log: the newest, and whether there is more.
+
+        What a person wrote here is as it was written, with its files. Raises as `events`.
+        """
+        session, _ = await self._own(caller, session_id)
+        found = await self._session_edits.passage(session_id, before=None, limit=limit + 1)
+        messages = [
+            one
+            for one in found[-limit:]
+            if one.turn_id.endswith(f":{session.id}") and one.role in ("user", "assistant") and not one.is_superseded
+        ]
+        written = await self._log.said({_begun_by(one.turn_id) for one in messages if one.role == "user"}, CHANNEL)
+        shown = [_as_said(one, written.get(_begun_by(one.turn_id)) if one.role == "user" else None) for one in messages]
+        return shown, len(found) > limit
+
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _sent(self, session: Session, said: InboundMessage) -> wire.AcceptedMessage:
@@ -201,6 +277,27 @@ class ChatService:
         if not isinstance(cursor, int):  # it was there before, or its sender's queue is full
             cursor = await self._log.cursor_of(session.conversation, said.id)
         return wire.AcceptedMessage(session=session.id, message=said.id, sequence=0 if cursor is None else cursor - 1)
+
+    async def _asked(self, session: Session, turn: str) -> tuple[SessionMessage, LogEntry | None]:
+        """A person's message as the session has it, and as it came."""
+        asked = [one for one in await self._session_edits.of_turns([turn]) if one.session_id == session.id]
+        if not asked or asked[0].role != "user":
+            raise NotFound("this session has no such message; a message can be edited once it is answered")
+        found = await self._log.said([_begun_by(turn)], CHANNEL)
+        return asked[0], found.get(_begun_by(turn))
+
+    async def _branch_turn(self, session_id: str, turn: str) -> str:
+        """The turn whose versions a message is one of: where it was edited before, that of the first."""
+        listed = await self._session_edits.one(session_id)
+        first = session_id if listed is None else listed.branch_of or session_id
+        branches = await self._session_edits.branches(first)
+        return next((one.branch_turn for one in branches if one.first_turn == turn), turn)
+
+    async def _is_in(self, session: Session, turn: str) -> bool:
+        """Whether a turn is of a session: copied into it, or begun in its conversation."""
+        if any(one.session_id == session.id for one in await self._session_edits.of_turns([turn])):
+            return True
+        return await self._log.has(session.conversation, turn)
 
     async def _place(
         self, caller: Caller, session_id: str | None, conversation: str | None
@@ -329,6 +426,26 @@ class ChatService:
             attachments=attachments,
             quotes=tuple(quotes),
         )
+
+
+def _as_said(message: SessionMessage, written: LogEntry | None) -> wire.ChatMessage:
+    """A message that was copied, as its event would be; it has no place in the log."""
+    original = None if written is None else said(written)
+    return wire.ChatMessage(
+        id=f"m_{message.id}",
+        sequence=0,
+        author="person" if message.role == "user" else "agent",
+        text=message.text if original is None else original.text,
+        at=message.created_at,
+        reply_to=None,
+        turn=message.turn_id,
+        files=() if original is None else original.files,
+    )
+
+
+def _begun_by(turn: str) -> str:
+    """The turn as it was first: that of a copy has the session behind it."""
+    return turn.partition(":")[0]
 
 
 def message_id(caller: Caller, seed: str) -> str:

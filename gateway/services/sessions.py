@@ -12,7 +12,7 @@ from gateway.messages import ConversationRef
 from gateway.pipeline.history import History
 from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models import sessions as wire
-from gateway.services.caller import Caller, NotAllowed, NotFound, NotNamed
+from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, NotNamed
 from gateway.services.naming import Naming
 from gateway.store.search import RANKED
 from gateway.store.session_edits import ListedSession, SessionFilter, SqlSessionEdits, place_of
@@ -20,6 +20,7 @@ from gateway.store.session_edits import ListedSession, SessionFilter, SqlSession
 _SNIPPETS = 3
 _EXPORTED_AT_ONCE = 500
 _SUGGESTED_AMONG = 1_000
+_LISTED = 1_000
 
 Place = tuple[int, int]
 """Where a page of a list ends; opaque to the caller."""
@@ -27,12 +28,13 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionQuery:
-    """Which sessions: of a person and a personality, on a channel, pinned or not; None for any."""
+    """Which sessions: of a person and a personality, on a channel, pinned or not, titled so; None for any."""
 
     user: str | None = None
     personality: str | None = None
     channel: str | None = None
     is_pinned: bool | None = None
+    title: str | None = None
 
 
 class SessionService:
@@ -109,6 +111,39 @@ class SessionService:
         messages = tuple(_message(one) for one in found[:limit])
         return wire.Transcript(session=session, messages=messages), rest
 
+    async def versions(self, caller: Caller, session_id: str) -> Sequence[wire.Versions]:
+        """The messages of a session that were edited or answered again, each with the sessions of its versions.
+
+        Raises:
+            NotFound: there is no such session, or not for the caller.
+        """
+        listed = await self._one(caller, session_id)
+        branches = await self._store.branches(listed.branch_of or session_id)
+        if not branches:
+            return ()
+        firsts: dict[str, list[tuple[str, str]]] = {}
+        begun = await self._store.sessions_of({one.branch_turn for one in branches})
+        for one in branches:
+            known = [(begun[one.branch_turn], one.branch_turn)] if one.branch_turn in begun else []
+            firsts.setdefault(one.branch_turn, known)
+            if one.first_turn is not None:
+                firsts[one.branch_turn].append((one.id, one.first_turn))
+        waiting = [one.first_turn for one in branches if one.id == session_id and one.first_turn is not None]
+        turns = {turn.partition(":")[0]: turn for turn in (*waiting, *await self._store.asked(session_id))}
+        return [
+            wire.Versions(turn=turns[turn], sessions=tuple(one for one, _ in each), shown=position)
+            for each in firsts.values()
+            for position, (_, turn) in enumerate(each)
+            if turn in turns and len(each) > 1
+        ]
+
+    async def all_versions(self, caller: Caller, session_id: str) -> Sequence[wire.Session]:
+        """The session, and the other versions of it, the newest first; raises as `versions`."""
+        first = (await self._one(caller, session_id)).branch_of or session_id
+        found = [await self._store.one(first), *await self._store.listed(SessionFilter(branch_of=first), limit=_LISTED)]
+        own = [_shown(caller, one) for one in found if one is not None and await self._is_own(caller, one)]
+        return sorted(own, key=lambda one: one.updated_at, reverse=True)
+
     async def passage(
         self, caller: Caller, session_id: str, *, limit: int, before: int | None = None
     ) -> tuple[Sequence[wire.Message], bool]:
@@ -151,26 +186,25 @@ class SessionService:
     # ---- tidying ----------------------------------------------------------------------------------------------------
 
     async def fork(self, caller: Caller, session_id: str, fork: wire.ForkSession) -> wire.Session:
-        """Copy it up to a message, into a conversation of its own that goes on by `chat`.
+        """Copy it up to a message or a turn, into a conversation of its own that goes on by `chat`.
 
         Raises:
-            NotFound: there is no such session or message, or not for the caller.
+            Malformed: both or neither are named.
+            NotFound: there is no such session, message or turn, or not for the caller.
         """
         session = await self.get(caller, session_id)
-        visible = await self._messages(caller, session_id, after=fork.message - 1, limit=1)
-        if not visible or visible[0].id != fork.message:
-            raise NotFound(f"the session {session_id} has no message {fork.message}")
+        last = await self._last(caller, session_id, fork)
         place = ConversationRef(channel=CHANNEL, conversation=secrets.token_hex(8))
         new_id = await self._store.fork(
             session_id,
-            until=fork.message,
+            until=last,
             title=fork.title or f"{session.title} (fork)".strip(),
             key=conversation_key(place),
             conversation=place,
             user_id=caller.user_id,
         )
         if new_id is None:
-            raise NotFound(f"the session {session_id} has no message {fork.message}")
+            raise NotFound(f"the session {session_id} has no message {last}")
         return await self.get(caller, new_id)
 
     async def update(self, caller: Caller, session_id: str, update: wire.UpdateSession) -> wire.Session:
@@ -198,6 +232,7 @@ class SessionService:
             personality_id=asked.personality,
             channel=asked.channel,
             is_pinned=asked.is_pinned,
+            title=asked.title,
         )
 
     async def _user(self, caller: Caller, wanted: str | None) -> str | None:
@@ -221,18 +256,34 @@ class SessionService:
             (wanted.personality_id in (None, session.personality_id))
             and (wanted.channel in (None, session.conversation.channel))
             and (wanted.is_pinned in (None, listed.is_pinned))
+            and (wanted.title is None or wanted.title.lower() in session.title.lower())
             and (wanted.user_id is None or session.user_id in await self._store.person_ids(wanted.user_id))
         )
 
     async def _one(self, caller: Caller, session_id: str) -> ListedSession:
         listed = await self._store.one(session_id)
-        is_own = caller.user_id is None or (
-            listed is not None and listed.session.user_id in await self._store.person_ids(caller.user_id)
-        )
-        if listed is None or not is_own:
+        if listed is None or not await self._is_own(caller, listed):
             near = "" if caller.user_id is not None else await self._near(session_id)
             raise NotFound(f"there is no session {session_id}{near}")
         return listed
+
+    async def _last(self, caller: Caller, session_id: str, fork: wire.ForkSession) -> int:
+        """The last message of a copy."""
+        if (fork.message is None) == (fork.turn is None):
+            raise Malformed("name the last message or the last turn of the copy")
+        if fork.turn is not None:
+            found = [one.id for one in await self._store.of_turns([fork.turn]) if one.session_id == session_id]
+            message = found[-1] if found else 0
+        else:
+            message = fork.message or 0
+        visible = await self._messages(caller, session_id, after=message - 1, limit=1)
+        if not visible or visible[0].id != message:
+            what = f"message {message}" if fork.turn is None else f"turn {fork.turn}"
+            raise NotFound(f"the session {session_id} has no {what}")
+        return message
+
+    async def _is_own(self, caller: Caller, listed: ListedSession) -> bool:
+        return caller.user_id is None or listed.session.user_id in await self._store.person_ids(caller.user_id)
 
     async def _near(self, session_id: str) -> str:
         known = await self._store.listed(SessionFilter(), limit=_SUGGESTED_AMONG)
@@ -300,6 +351,7 @@ def _shown(caller: Caller, listed: ListedSession, hits: Sequence[SessionHit] = (
         is_pinned=listed.is_pinned,
         is_tainted=session.is_tainted,
         forked_from=listed.forked_from,
+        branch_of=listed.branch_of,
         key=session.key,
         summary=session.summary if caller.user_id is None else None,
         summary_until=session.summary_until,

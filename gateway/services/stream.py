@@ -186,4 +186,9 @@ def said(entry: LogEntry) -> wire.ChatMessage:
         reply_to=entry.reply_to,
         choices=tuple(wire.Choice(label=action.label, text=f"/{action.id}") for action in entry.actions),
         has_failed=entry.state == "dead",
+        turn=entry.turn_id,
+        files=tuple(
+            wire.SentFile(filename=file.filename, media_type=file.media_type, size_bytes=file.size_bytes)
+            for file in entry.attachments
+        ),
     )

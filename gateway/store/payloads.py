@@ -95,7 +95,7 @@ def inbound(row: Row) -> InboundMessage:
         is_direct=payload["is_direct"],
         mentions_bot=payload["mentions_bot"],
         reply_to=payload["reply_to"],
-        attachments=_attachments(payload["attachments"]),
+        attachments=attachments_of(payload),
         command=payload["command"],
         is_trusted_text=payload["is_trusted_text"],
         quotes=tuple(QuotedText(origin=origin, text=text, author=author) for origin, text, author in payload["quotes"]),
@@ -142,7 +142,7 @@ def outbound(row: Row) -> OutboundMessage:
         conversation=conversation_of(row),
         text=payload["text"],
         reply_to=payload["reply_to"],
-        attachments=_attachments(payload["attachments"]),
+        attachments=attachments_of(payload),
         actions=actions_of(payload),
         codes=tuple(payload["codes"]),
         speech=_speech(*payload["speech"]) if payload.get("speech") else None,
@@ -172,7 +172,8 @@ def _attachments_json(attachments: Sequence[Attachment]) -> list[list[Any]]:
     ]
 
 
-def _attachments(rows: Sequence[Sequence[Any]]) -> tuple[Attachment, ...]:
+def attachments_of(payload: Mapping[str, Any]) -> tuple[Attachment, ...]:
+    """The files of a message of either queue."""
     return tuple(
         Attachment(
             media_type=media_type,
@@ -183,5 +184,5 @@ def _attachments(rows: Sequence[Sequence[Any]]) -> tuple[Attachment, ...]:
             duration_s=voice[0] if voice else 0.0,
             waveform=voice[1] if voice else "",
         )
-        for media_type, filename, size_bytes, ref, *voice in rows
+        for media_type, filename, size_bytes, ref, *voice in payload["attachments"]
     )

@@ -5,6 +5,7 @@ No method here writes a new message: a fork copies whole messages as they are.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -32,9 +33,11 @@ _HEAD = """
 """
 _COPY_SESSION = """
     INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
-                          summary_until, created_at, updated_at, is_tainted, is_titled, forked_from)
-    SELECT ?1, ?2, user_id, personality_id, ?3, ?4, NULL, ?5, summary, 0, ?6, ?6, is_tainted, TRUE, id
-    FROM sessions WHERE id = ?7
+                          summary_until, created_at, updated_at, is_tainted, is_titled, forked_from, branch_of,
+                          branch_turn)
+    SELECT ?1, ?2, user_id, personality_id, ?3, ?4, NULL, coalesce(?5, title), summary, 0, ?6, ?6, is_tainted,
+           ?5 IS NOT NULL OR is_titled, id, CASE WHEN ?7 <> '' THEN coalesce(branch_of, id) END, ?7
+    FROM sessions WHERE id = ?8
 """
 _COPY_MESSAGES = """
     INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
@@ -45,6 +48,32 @@ _COPY_MESSAGES = """
 """
 
 
+# The first turn of a branch is no copy; until it is committed, it waits in the branch's conversation.
+_BRANCHES = """
+    SELECT id, branch_turn, coalesce(
+        (SELECT turn_id FROM messages WHERE session_id = sessions.id AND turn_id NOT LIKE '%:%' ORDER BY id LIMIT 1),
+        (SELECT turn_id FROM inbox WHERE channel = sessions.channel AND conversation = sessions.conversation
+         ORDER BY seq LIMIT 1)
+    ) AS first_turn
+    FROM sessions WHERE branch_of = ? ORDER BY number
+"""
+_ASKED = "SELECT turn_id FROM messages WHERE session_id = ? AND role = 'user' ORDER BY id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Another version of a session.
+
+    Attributes:
+        branch_turn: the turn in whose place its first one stands.
+        first_turn: its first turn of its own; None where nothing is said in it yet.
+    """
+
+    id: str
+    branch_turn: str
+    first_turn: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession:
     """A session in a list.
@@ -52,6 +81,8 @@ class ListedSession:
     Attributes:
         number: orders sessions of one moment.
         forked_from: the session that it was copied from.
+        branch_of: the first of the versions that it is one of; None where there is no other.
+        branch_turn: as in `Branch`.
     """
 
     session: Session
@@ -59,6 +90,8 @@ class ListedSession:
     messages: int
     is_pinned: bool
     forked_from: str | None
+    branch_of: str | None
+    branch_turn: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +100,16 @@ class SessionFilter:
 
     Attributes:
         user_id: of one person, with all its ids.
+        title: words that stand so in the title, in small or large letters.
+        branch_of: another version of this session.
     """
 
     user_id: str | None = None
     personality_id: str | None = None
     channel: str | None = None
     is_pinned: bool | None = None
+    title: str | None = None
+    branch_of: str | None = None
 
 
 class SqlSessionEdits:
@@ -156,6 +193,14 @@ class SqlSessionEdits:
         """All ids under which a person has written."""
         return frozenset(await self._engine.read(lambda connection: ids_of_person(connection, user_id)))
 
+    async def branches(self, session_id: str) -> Sequence[Branch]:
+        """The other versions of a session that is the first, the oldest first."""
+        return [value_of(Branch, row) for row in await self._engine.rows(_BRANCHES, (session_id,))]
+
+    async def asked(self, session_id: str) -> Sequence[str]:
+        """The turns of a session that a person began, in order."""
+        return [row["turn_id"] for row in await self._engine.rows(_ASKED, (session_id,))]
+
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     async def open(self, session: Session) -> None:
@@ -180,18 +225,24 @@ class SqlSessionEdits:
         session_id: str,
         *,
         until: int,
-        title: str,
+        title: str | None,
         key: str,
         conversation: ConversationRef,
         user_id: str | None = None,
+        branch_turn: str | None = None,
+        new_id: str | None = None,
     ) -> str | None:
         """Copy a session up to and including a message; the new id, or None: the session has no such message.
 
         Args:
+            title: None keeps the session's, which the next turn may still change.
             key: that of the copy, in a conversation of its own.
             user_id: only what concerns this person is copied; a summary, which may tell of others, is not.
+            branch_turn: the copy is another version of the session: the message itself, which is of this turn, is
+                left out, and what is said next stands in its place.
+            new_id: of the copy; where there is one already, it stays as it is.
         """
-        new_id = f"s_{secrets.token_hex(8)}"
+        new_id = new_id or f"s_{secrets.token_hex(8)}"
 
         def work(connection: Connection) -> int:
             known = "SELECT summary_until FROM sessions JOIN messages ON session_id = sessions.id WHERE messages.id = ?"
@@ -199,17 +250,24 @@ class SqlSessionEdits:
             row = connection.execute(sql, (until, session_id)).fetchone()
             if row is None:
                 return 0
+            if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (new_id,)).fetchone():
+                return 0
             place = (conversation.channel, conversation.conversation)
-            connection.execute(_COPY_SESSION, (new_id, key, *place, storable(title), wall_ms(), session_id))
-            copied = _copy_messages(connection, session_id, new_id, until, user_id)
+            named = None if title is None else storable(title)
+            values = (new_id, key, *place, named, wall_ms(), branch_turn, session_id)
+            connection.execute(_COPY_SESSION, values)
+            last = until if branch_turn is None else until - 1
+            copied = _copy_messages(connection, session_id, new_id, last, user_id)
             covered_until = int(row["summary_until"]) if user_id is None else until + 1
-            _carry_summary(connection, session_id, new_id, covered_until, until)
+            _carry_summary(connection, session_id, new_id, covered_until, last)
+            if branch_turn is not None and not copied:
+                connection.execute("UPDATE sessions SET title = '' WHERE id = ? AND NOT is_titled", (new_id,))
             make_active(connection, key, new_id)
             return copied
 
         copied = await self._engine.write(work, alone=())
         self._index.added(copied)
-        return new_id if copied else None
+        return new_id if copied or (branch_turn is not None and await self.head(new_id)) else None
 
     async def update(self, session_id: str, *, title: str | None, is_pinned: bool | None) -> bool:
         """Give it another title or pin it, each where it is not None; False where there is no such session."""
@@ -253,10 +311,16 @@ def _clauses(wanted: SessionFilter, unindexed: str) -> tuple[list[str], list[obj
     if wanted.user_id is not None:
         clauses.append(f"{mark}user_id IN {PERSON.format('?')}")
         values.append(wanted.user_id)
-    for column, value in (("personality_id", wanted.personality_id), ("channel", wanted.channel)):
+    columns = {"personality_id": wanted.personality_id, "channel": wanted.channel, "branch_of": wanted.branch_of}
+    for column, value in columns.items():
         if value is not None:
             clauses.append(f"{mark}{column} = ?")
             values.append(value)
+    if wanted.title is not None:
+        # A database knows the large letters of its own locale only, so what stands there as it is typed counts, too.
+        clauses.append("(title LIKE ? ESCAPE '!' OR lower(title) LIKE ? ESCAPE '!')")
+        pattern = "%" + re.sub("([!%_])", r"!\1", wanted.title) + "%"
+        values += (pattern, pattern.lower())
     if wanted.is_pinned is not None:
         clauses.append("is_pinned" if wanted.is_pinned else "NOT is_pinned")
     return clauses, values

@@ -16,12 +16,17 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
+from gateway.web.code_colours import coloured
+from gateway.web.maths import use_maths
+
 MAX_RENDERED_CHARS = 60_000
 """Rendering takes about 2 ms per 1000 characters (2 cores, 2026)."""
 MAX_RENDERED_PIPES = 4_000
 """A short table can mean half a million cells."""
 _LINKS = ("http://", "https://", "mailto:")
 _SCHEME_CHARS = 8
+_MAX_LANGUAGE_CHARS = 30
+_TASKS = {"[ ] ": ("☐", "To do"), "[x] ": ("☑", "Done"), "[X] ": ("☑", "Done")}
 # Above it stand the title of the page and that of the part.
 _LEVEL_AROUND = 2
 
@@ -34,7 +39,7 @@ def is_too_long(markdown: str) -> bool:
 def to_html(markdown: str) -> Markup:
     """Render it; what is too long as it was written. Headings follow one of the second level, without gaps."""
     if is_too_long(markdown):
-        return Markup("<pre>{}</pre>\n").format(markdown)
+        return Markup('<pre tabindex="0">{}</pre>\n').format(markdown)
     return Markup(_renderer().render(markdown))  # noqa: S704 (the renderer escapes all that is not its own)
 
 
@@ -47,9 +52,14 @@ def _renderer() -> MarkdownIt:
     markdown.inline.ruler.at("linkify", _find_address)
     markdown.validateLink = _is_safe_link  # type: ignore[method-assign,assignment]
     markdown.normalizeLinkText = str  # type: ignore[method-assign,assignment]  # decoded it could say something else
+    use_maths(markdown)
     markdown.core.ruler.push("headings", _lower_headings)
+    markdown.core.ruler.push("tasks", _mark_tasks)
     markdown.core.ruler.push("linked_pictures", _mark_linked_pictures)
     markdown.add_render_rule("image", _render_image)
+    markdown.add_render_rule("fence", _render_code)
+    markdown.add_render_rule("code_block", _render_code)
+    markdown.add_render_rule("task", _render_task)
     markdown.add_render_rule("link_open", _render_link_open)
     markdown.add_render_rule("table_open", _render_table_open)
     markdown.add_render_rule("th_open", _render_cell_open)
@@ -81,6 +91,39 @@ def _lower_headings(state: StateCore) -> None:
             last = min(int(token.tag[1:]) + _LEVEL_AROUND, last + 1, 6)
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{last}"
+
+
+def _mark_tasks(state: StateCore) -> None:
+    """An item that begins with a box is a task; the box is a sign, since nothing here can be ticked."""
+    for item, paragraph, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        if item.type != "list_item_open" or paragraph.type != "paragraph_open" or not inline.children:
+            continue
+        first = inline.children[0]
+        if first.type == "text" and first.content[:4] in _TASKS:
+            sign = Token("task", "", 0, content=first.content[:4])
+            first.content = first.content[4:]
+            inline.children.insert(0, sign)
+            item.attrs["class"] = "task"
+
+
+def _render_task(
+    _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: dict[str, Any]
+) -> str:
+    sign, meaning = _TASKS[tokens[index].content]
+    return f'<span class="tick" role="img" aria-label="{meaning}">{sign}</span> '
+
+
+def _render_code(
+    _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: dict[str, Any]
+) -> str:
+    """A block of code, below the name of its language where it has one; it may be wide, so the keyboard reaches it."""
+    token = tokens[index]
+    words = token.info.split()
+    language = words[0][:_MAX_LANGUAGE_CHARS] if words else ""
+    if not language:
+        return str(Markup('<pre tabindex="0"><code>{}</code></pre>\n').format(token.content))
+    block = Markup('<figure><figcaption>{}</figcaption><pre tabindex="0"><code>{}</code></pre></figure>\n')
+    return str(block.format(language, coloured(token.content, language)))
 
 
 def _mark_linked_pictures(state: StateCore) -> None:

@@ -107,6 +107,44 @@ class SessionEditSuite:
         assert [hit.session_id for hit in await edits.found("pear", user_id=None, before=copied[0].id)] == [session.id]
         assert await edits.fork(session.id, until=10**9, title="", key="f", conversation=THERE) is None
 
+    async def test_a_branch_has_what_was_said_before_a_message_and_knows_whose_place_it_takes(
+        self, stores: Stores
+    ) -> None:
+        edits, first = stores.session_edits, session_of("1")
+        numbers = await wrote(stores, first, "one", "two", "three")
+
+        async def branch(name: str, until: int, turn: str) -> None:
+            place = replace(THERE, conversation=name)
+            made = await edits.fork(
+                "s_1", until=until, title=None, key=name, conversation=place, branch_turn=turn, new_id=f"s_{name}"
+            )
+            assert made == f"s_{name}"
+
+        await branch("late", numbers[2], "t_three")
+        await branch("early", numbers[0], "t_one")
+        await branch("late", numbers[2], "t_three")  # the same again makes no second one
+        assert [one.text for one in await stores.sessions.messages("s_late")] == ["one", "two"]
+        assert await stores.sessions.messages("s_early") == []
+        late, early = await edits.one("s_late"), await edits.one("s_early")
+        assert late is not None
+        assert early is not None
+        assert (late.branch_of, late.branch_turn, late.session.title) == ("s_1", "t_three", first.title)
+        assert (early.branch_of, early.branch_turn, early.session.title) == ("s_1", "t_one", "")
+        found = [(one.id, one.branch_turn, one.first_turn) for one in await edits.branches("s_1")]
+        assert found == [("s_late", "t_three", None), ("s_early", "t_one", None)]
+        await wrote(stores, replace(late.session, key="late"), "third")
+        assert [one.first_turn for one in await edits.branches("s_1")] == ["t_third", None]
+        assert await names(stores, SessionFilter(branch_of="s_1")) == ["s_early", "s_late"]
+        assert await edits.asked("s_late") == ["t_one:s_late", "t_two:s_late", "t_third"]
+        assert await edits.fork("s_1", until=99, title=None, key="k", conversation=THERE, branch_turn="t_x") is None
+
+    async def test_a_session_is_found_by_words_of_its_title_in_small_or_large_letters(self, stores: Stores) -> None:
+        for number, title in enumerate(["Ärger mit 100% Tee", "tea_plans", "Teaplans"]):
+            await wrote(stores, session_of(f"{number}", title=title), "text")
+        wanted = {"Ärger": ["s_0"], "0% t": ["s_0"], "TEA_P": ["s_1"], "tea": ["s_2", "s_1"], "%": ["s_0"], "!": []}
+        for words, found in wanted.items():
+            assert await names(stores, SessionFilter(title=words)) == found, words
+
     async def test_messages_are_read_forwards_backwards_and_by_turns(self, stores: Stores) -> None:
         session = session_of("one")
         ids = await wrote(stores, session, "a", "b", "c")

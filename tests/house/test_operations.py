@@ -275,6 +275,15 @@ OPERATIONS: Mapping[str, Operation] = {
     "list sessions": Operation(decides="sessions.find", route="sessions.py:list_", tool="tools.py:_list_sessions"),
     "read a session": Operation(decides="sessions.transcript", route="sessions.py:get", tool="tools.py:_read_session"),
     "talk to the agent": Operation(decides="chat.send", route="chat.py:send", tool="chat.py:_chat"),
+    "edit a message, or have it answered again": Operation(
+        decides="chat.edit", route="chat.py:edit", page="chat_versions.py:edit", sdk="chat.py:Chat.edit"
+    ),
+    "list the versions of messages": Operation(
+        decides="sessions.versions",
+        route="sessions.py:versions",
+        page="chat.py:_told",
+        sdk="sessions.py:Sessions.versions",
+    ),
     "stop an answer": Operation(decides="chat.stop", route="chat.py:stop", tool="chat.py:_chat"),
     "send a message": Operation(decides="deliveries.send", tool="tools.py:_send_message"),
     "fork a session": Operation(

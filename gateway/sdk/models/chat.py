@@ -17,6 +17,8 @@ Base64 = Annotated[
 """RFC 4648, section 4, with its padding."""
 MAX_TEXT_CHARS = 1_000_000
 """Of one message."""
+MAX_FILES = 20
+"""Of one message."""
 
 
 ConversationName = Annotated[
@@ -61,8 +63,20 @@ class SendMessage(RequestBody):
     text: Annotated[str, Field(max_length=MAX_TEXT_CHARS, pattern=r"\S")] = Field(
         description="The text; may be a command, such as `/memory`.", examples=["My name is Ada"]
     )
-    attachments: Annotated[tuple[File, ...], Field(max_length=20)] = Field(
+    attachments: Annotated[tuple[File, ...], Field(max_length=MAX_FILES)] = Field(
         default=(), description="Files that go with it, 4 MiB together."
+    )
+
+
+class EditMessage(RequestBody):
+    """Send a message again, edited or as it was, in a new session that has all that was said before it."""
+
+    session: Annotated[str, Field(min_length=1, max_length=64, description="Session of the message.")]
+    turn: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="Turn of the message, from an event or the session's messages."
+    )
+    text: Annotated[str | None, Field(max_length=MAX_TEXT_CHARS, pattern=r"\S")] = Field(
+        default=None, description="The new text; without it the same message is answered again."
     )
 
 
@@ -92,6 +106,14 @@ class Choice(ApiModel):
     text: str = Field(description="What to send to choose it.")
 
 
+class SentFile(ApiModel):
+    """A file that came with a message."""
+
+    filename: str = Field(description="Its name.")
+    media_type: str = Field(description="Its media type, as its sender gave it.")
+    size_bytes: int = Field(description="Its size.")
+
+
 class ChatMessage(ApiModel):
     """The event `message`: one message of the conversation, in order. The event's id is its `sequence`."""
 
@@ -103,6 +125,8 @@ class ChatMessage(ApiModel):
     reply_to: str | None = Field(description="Id of the message that it answers.")
     choices: tuple[Choice, ...] = Field(default=(), description="What the answer offers to choose from.")
     has_failed: bool = Field(default=False, description="Whether it was given up: not answered, or not delivered.")
+    turn: str = Field(default="", description="Turn that it begins, or that wrote it.")
+    files: tuple[SentFile, ...] = Field(default=(), description="Files that the person sent with it.")
 
 
 class Preview(ApiModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool
+from pydantic import ConfigDict, Field, JsonValue, StrictBool
 
 from gateway.sdk.models.schema import ApiModel, Id, RequestBody
 
@@ -21,6 +21,10 @@ Title = Annotated[
 MessageRole = Annotated[
     Literal["user", "assistant", "tool_call", "tool_result"], Field(description="Who or what wrote the message.")
 ]
+
+
+_BY_MESSAGE: dict[str, JsonValue] = {"required": ["message"], "properties": {"message": {"type": "integer"}}}
+_BY_TURN: dict[str, JsonValue] = {"required": ["turn"], "properties": {"turn": {"type": "string"}}}
 
 
 class Snippet(ApiModel):
@@ -48,6 +52,9 @@ class Session(ApiModel):
     is_pinned: bool = Field(description="Whether it is pinned.")
     is_tainted: bool = Field(description="Whether it holds text that its user did not write.")
     forked_from: str | None = Field(description="Session that it was copied from.")
+    branch_of: str | None = Field(
+        default=None, description="Session whose other version it is, where a message was edited or answered again."
+    )
     key: str = Field(default="", description="Conversation or person that it belongs to; opaque.")
     summary: str | None = Field(
         default=None, description="Summary of its older messages; null for a key that sees one person."
@@ -94,10 +101,23 @@ class Transcript(ApiModel):
     next_cursor: str | None = Field(default=None, description="`cursor` of the next page; null at the end. Opaque.")
 
 
-class ForkSession(RequestBody):
-    """Copy a session up to and including a message."""
+class Versions(ApiModel):
+    """A message of which there are several versions, each in a session."""
 
-    message: Id = Field(description="The last message of the copy.")
+    turn: str = Field(description="Turn of the message, in the session that was asked for.")
+    sessions: tuple[str, ...] = Field(description="Sessions that begin a version, the oldest first.")
+    shown: int = Field(description="Position among them of the version in the session that was asked for.")
+
+
+class ForkSession(RequestBody):
+    """Copy a session up to and including a message, or a whole turn."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_BY_MESSAGE, _BY_TURN]})
+
+    message: Id | None = Field(default=None, description="The last message of the copy.")
+    turn: Annotated[str | None, Field(min_length=1, max_length=200)] = Field(
+        default=None, description="In place of `message`: the last turn of the copy."
+    )
     title: Title | None = None
 
 

@@ -7,7 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from gateway.sdk.models.chat import AcceptedMessage, CommandList, ConversationName, SendMessage, StopAnswer
+from gateway.sdk.models.chat import (
+    AcceptedMessage,
+    CommandList,
+    ConversationName,
+    EditMessage,
+    SendMessage,
+    StopAnswer,
+)
 from gateway.services.caller import Caller
 from gateway.web.api.access import Requires, WithServices
 from gateway.web.api.answers import Answers, problems
@@ -41,6 +48,17 @@ _STREAM: Answers = {
 async def send(caller: Writer, services: WithServices, body: SendMessage, seed: Seed = None) -> AcceptedMessage:
     """Send a message, in a session or in a new one. With 202 it is committed, and cannot be lost any more."""
     return await services.chat.send(caller, body, seed=seed)
+
+
+@router.post(
+    "/edit",
+    status_code=202,
+    responses=problems(not_found="There is no such session or message.", not_possible=_ANOTHER),
+    summary="Edit a message",
+)
+async def edit(caller: Writer, services: WithServices, body: EditMessage, seed: Seed = None) -> AcceptedMessage:
+    """Send a message again, edited or as it was, in a new session that has all that was said before it."""
+    return await services.chat.edit(caller, body, seed=seed)
 
 
 @router.post(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.sessions import ForkSession, FoundMessage, Session, Transcript, UpdateSession
+from gateway.sdk.models.sessions import ForkSession, FoundMessage, Session, Transcript, UpdateSession, Versions
 from gateway.services.caller import Caller
 from gateway.services.sessions import SessionQuery
 from gateway.web.api.access import Requires, WithServices
@@ -44,11 +44,14 @@ async def list_(
     user: UserParam = None,
     channel: Annotated[str | None, Query(min_length=1, max_length=200, description="Of one channel only.")] = None,
     pinned: Annotated[bool | None, Query(description="Only pinned sessions, or only others.")] = None,
+    title: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="Words that stand so in the title.")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[Session]:
     """The newest first; with `q` those that hold its words, the best match first, with the passages."""
-    asked = SessionQuery(user=user, personality=personality, channel=channel, is_pinned=pinned)
+    asked = SessionQuery(user=user, personality=personality, channel=channel, is_pinned=pinned, title=title)
     kind = "sessions" if words is None else "found sessions"
     place = place_of(kind, cursor, int, int)
     after = None if place is None else (int(place[0]), int(place[1]))
@@ -95,6 +98,12 @@ async def export(
     return await session_file(services.sessions, caller, session, is_json=form == "json")
 
 
+@router.get("/{session}/versions", responses=_NO_SESSION, summary="List versions")
+async def versions(caller: Reader, services: WithServices, session: SessionId) -> Page[Versions]:
+    """The messages of a session that were edited or answered again, with the sessions of their versions; one page."""
+    return Page(items=tuple(await services.sessions.versions(caller, session)))
+
+
 @router.post(
     "/{session}/fork",
     status_code=201,
@@ -102,7 +111,7 @@ async def export(
     summary="Fork a session",
 )
 async def fork(caller: Writer, services: WithServices, session: SessionId, body: ForkSession) -> Session:
-    """Copy it up to and including a message; `/chat/messages` continues in the copy."""
+    """Copy it up to and including a message or a turn; `/chat/messages` continues in the copy."""
     return await services.sessions.fork(caller, session, body)
 
 

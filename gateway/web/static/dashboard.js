@@ -53,13 +53,16 @@ listenIfSeen();
 // A part in which somebody is typing, has the keyboard's focus in a field, or has chosen something, is left alone until
 // they are done.
 const isChosen = (box) => box.checked !== box.defaultChecked;
-body.addEventListener("htmx:beforeRequest", (event) => {
-  const part = event.detail.elt;
-  if (!part.hasAttribute("data-live")) return;
+function isInUse(part) {
   const field = document.activeElement?.closest("input, textarea, select");
-  const isInUse = field && part.contains(field);
-  if (isInUse || [...part.querySelectorAll("input[type=checkbox]")].some(isChosen)) event.preventDefault();
-});
+  const isTyping = (field && part.contains(field)) || part.querySelector("details[open] form"); // or is about to
+  return isTyping || [...part.querySelectorAll("input[type=checkbox]")].some(isChosen);
+}
+const leaveAlone = (event) => {
+  if (event.detail.elt.hasAttribute("data-live") && isInUse(event.detail.elt)) event.preventDefault();
+};
+body.addEventListener("htmx:beforeRequest", leaveAlone);
+body.addEventListener("htmx:beforeSwap", leaveAlone); // it may have begun since it was asked for
 
 body.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) document.getElementById("expired").hidden = false;

@@ -336,7 +336,7 @@ async def test_the_conversations_are_listed_beside_the_one_that_is_open(open_des
     await expect(page.locator("#log article.person .text")).to_have_text("about the house")
     await page.get_by_role("link", name="New").click()
     await expect(page.locator("#welcome")).to_be_visible()
-    await expect(page.locator("#recent .title")).to_have_text(["about the trip", "about the house"])
+    await expect(page.locator("#chats li > a")).to_have_text(["about the trip", "about the house"])
 
 
 async def test_two_tabs_show_the_same_and_an_answer_can_be_copied_after_a_reload(open_desk: Open) -> None:

@@ -20,6 +20,7 @@ from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
 from gateway.store.sqlite.engine import SqliteEngine
 from gateway.web.api.direct_chat import DirectChat
+from tests.gateway.way.conftest import settled
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -187,6 +188,88 @@ async def test_a_repeated_send_says_it_once_even_where_the_first_answer_was_lost
         lambda connection: connection.execute("SELECT count(*) FROM inbox WHERE channel = 'local'").fetchone()[0]
     )
     assert rows == 1
+
+
+async def test_a_message_is_edited_and_answered_again_and_all_versions_know_each_other(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    async def messages(session: str) -> list[dict[str, Any]]:
+        found = (await operator_api.get(f"/sessions/{session}")).json()["messages"]
+        return [one for one in found if one["role"] == "user"]
+
+    async def edited(session: str, turn: str, seed: str, **text: str) -> str:
+        body = {"session": session, "turn": turn, **text}
+        response = await operator_api.post("/chat/edit", json=body, headers={"idempotency-key": seed})
+        assert response.status_code == 202, response.text
+        await settled(gateway)
+        made: str = response.json()["session"]
+        return made
+
+    async def versions(session: str) -> list[tuple[str, tuple[str, ...], int]]:
+        found = (await operator_api.get(f"/sessions/{session}/versions")).json()["items"]
+        return [(one["turn"].partition(":")[0], tuple(one["sessions"]), one["shown"]) for one in found]
+
+    first, _ = await answered(operator_api, "One")
+    await answered(operator_api, "Two", first)
+    await answered(operator_api, "Three", first)
+    _, two, _ = [message["turn"] for message in await messages(first)]
+    second = await edited(first, two, "a", text="Two, but better")
+    assert await edited(first, two, "a", text="Two, but better") == second, "the same request makes one branch"
+    assert [message["text"] for message in await messages(second)] == ["One", "Two, but better"]
+    assert [message["text"] for message in await messages(first)] == ["One", "Two", "Three"]
+    third = await edited(second, (await messages(second))[1]["turn"], "b")
+    assert [message["text"] for message in await messages(third)] == ["One", "Two, but better"]
+    all_of_two = (first, second, third)
+    assert await versions(first) == [(two, all_of_two, 0)]
+    assert [(each, shown) for _, each, shown in await versions(second)] == [(all_of_two, 1)]
+    assert [(each, shown) for _, each, shown in await versions(third)] == [(all_of_two, 2)]
+
+    fourth = await edited(third, (await messages(third))[0]["turn"], "c", text="Uno")
+    assert {each: shown for _, each, shown in await versions(third)} == {all_of_two: 2, (first, fourth): 0}
+    assert {each: shown for _, each, shown in await versions(fourth)} == {(first, fourth): 1}
+    shown = (await operator_api.get(f"/sessions/{fourth}")).json()["session"]
+    assert (shown["branchOf"], shown["forkedFrom"], shown["title"]) == (first, third, "Uno")
+
+    assert (await operator_api.delete(f"/sessions/{first}")).status_code == 204
+    assert [each for _, each, _ in await versions(third)] == [(second, third)]
+    for body in (
+        {"session": second, "turn": "t_no"},
+        {"session": "s_no", "turn": two},
+        {"session": second, "turn": two},
+    ):
+        assert (await operator_api.post("/chat/edit", json=body)).status_code == 404
+    assert (
+        await operator_api.post("/chat/edit", json={"session": second, "turn": "x", "text": " "})
+    ).status_code == 422
+
+
+async def test_an_edited_message_keeps_its_files_and_an_event_names_its_turn(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    file = {"filename": "a.txt", "mediaType": "text/plain", "data": base64.b64encode(b"Kiwi").decode()}
+    session, _ = await answered(operator_api, "Read it", attachments=[file])
+    async with listening(operator_api, session) as heard:
+        asked, answer, *_ = await until(heard, lambda one: one.name == "live")
+    assert asked.data["files"] == [{"filename": "a.txt", "mediaType": "text/plain", "sizeBytes": 4}]
+    assert asked.data["turn"] == answer.data["turn"] != ""
+    body = {"session": session, "turn": asked.data["turn"], "text": "Read it again"}
+    branch = (await operator_api.post("/chat/edit", json=body)).json()["session"]
+    await settled(gateway)
+    async with listening(operator_api, branch) as heard:
+        again, *_ = await until(heard, lambda one: one.name == "live")
+    assert (again.data["text"], again.data["files"]) == ("Read it again", asked.data["files"])
+
+
+async def test_nobody_edits_the_message_of_somebody_else(
+    gateway: Gateway, operator_api: httpx.AsyncClient, client_with: ClientWith
+) -> None:
+    assert gateway.web.api is not None
+    session, _ = await answered(operator_api, "Mine")
+    [message, *_] = (await operator_api.get(f"/sessions/{session}")).json()["messages"]
+    made = await gateway.web.api.services.keys.create(OPERATOR, "bot", ("chat:read", "chat:write", "sessions:read"))
+    async with client_with(made.key) as api:
+        body = {"session": session, "turn": message["turn"], "text": "Yours"}
+        assert (await api.post("/chat/edit", json=body)).status_code == 404
 
 
 async def test_a_fork_goes_on_and_another_channels_session_does_not(

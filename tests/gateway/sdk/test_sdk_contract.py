@@ -74,6 +74,7 @@ VALUES: dict[str, Any] = {
     "line": "tea",
     "link": "l_1",
     "message": 4,
+    "turn": "t_4",
     "name": "Tea",
     "neighbours": 5,
     "one": "u_1",

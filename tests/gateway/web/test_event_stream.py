@@ -15,10 +15,11 @@ from gateway.errors import StoreUnavailable
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage, Sender
 from gateway.pipeline.local_channel import CHANNEL, LocalChannel
 from gateway.protocols import LogEntry
+from gateway.sdk.models.chat import ChatMessage
 from gateway.services.stream import PAGE_ENTRIES, ConversationStream
 from gateway.testing.adapters import soon
 from gateway.web.api.events import EventStreamResponse
-from gateway.web.dashboard.pages.chat import Line, rendered
+from gateway.web.dashboard.lines import rendered
 from tests.conformance.conversation_log import FakeLog
 
 MAIN = ConversationRef(channel=CHANNEL, conversation="main")
@@ -115,8 +116,8 @@ def _told(block: str) -> Told | None:
     return (fields["event"], place, json.loads(fields["data"])) if "event" in fields else None
 
 
-def article(line: Line) -> str:
-    return f"{line.text}{' has failed' if line.has_failed else ''}{[choice.text for choice in line.choices] or ''}"
+async def article(said: ChatMessage) -> str:
+    return f"{said.text}{' has failed' if said.has_failed else ''}{[choice.text for choice in said.choices] or ''}"
 
 
 def answer(number: int, text: str | None = None, **more: Any) -> OutboundMessage:

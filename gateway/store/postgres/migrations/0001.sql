@@ -167,6 +167,8 @@ CREATE TABLE sessions (
     is_pinned boolean NOT NULL DEFAULT false,
     is_tainted boolean NOT NULL DEFAULT false,
     forked_from text COLLATE "C",
+    branch_of text COLLATE "C",
+    branch_turn text COLLATE "C",
     summary text COLLATE "C" NOT NULL DEFAULT '',
     summary_until bigint NOT NULL DEFAULT 0,
     created_at bigint NOT NULL,
@@ -177,6 +179,7 @@ CREATE INDEX sessions_of_user ON sessions (user_id, updated_at);
 CREATE INDEX sessions_of_channel ON sessions (channel, updated_at);
 CREATE INDEX sessions_of_personality ON sessions (personality_id, updated_at);
 CREATE INDEX sessions_pinned ON sessions (updated_at) WHERE is_pinned;
+CREATE INDEX sessions_branches ON sessions (branch_of) WHERE branch_of IS NOT NULL;
 
 CREATE TABLE session_keys (
     key text COLLATE "C" PRIMARY KEY,

@@ -152,6 +152,8 @@ CREATE TABLE sessions (
     is_pinned      INTEGER NOT NULL DEFAULT 0,
     is_tainted     INTEGER NOT NULL DEFAULT 0,  -- words of others stand in it
     forked_from    TEXT,                        -- the session that it was copied from
+    branch_of      TEXT,                        -- it is another version of this session; NULL: it is none
+    branch_turn    TEXT,                        -- and its first turn of its own stands in the place of this one
     summary        TEXT NOT NULL DEFAULT '',
     summary_until  INTEGER NOT NULL DEFAULT 0,
     created_at     INTEGER NOT NULL,
@@ -162,6 +164,7 @@ CREATE INDEX sessions_of_user ON sessions (user_id, updated_at);
 CREATE INDEX sessions_of_channel ON sessions (channel, updated_at);
 CREATE INDEX sessions_of_personality ON sessions (personality_id, updated_at);
 CREATE INDEX sessions_pinned ON sessions (updated_at) WHERE is_pinned;
+CREATE INDEX sessions_branches ON sessions (branch_of) WHERE branch_of IS NOT NULL;
 
 -- Which session a conversation is in now; `/new` gives its key another one.
 CREATE TABLE session_keys (

@@ -6,151 +6,48 @@ The page comes with what was said last, so that it can be read without a script;
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import json
 import secrets
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
-from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.domain.personalities import Found
+from gateway.config import OFFLINE
+from gateway.domain.personalities import Found, Personality
 from gateway.domain.sessions import TITLE_CHARS
 from gateway.errors import EthosError, PersonalityError
-from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
-from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, Choice, File, Preview, SendMessage, StopAnswer, Tool
-from gateway.sdk.models.sessions import Message, Session
+from gateway.pipeline.local_channel import MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
+from gateway.sdk.models.chat import MAX_FILES, AcceptedMessage, ChatMessage, File, SendMessage, StopAnswer
+from gateway.sdk.models.sessions import Session
 from gateway.services.caller import Refused, ServiceError
-from gateway.services.sessions import SessionQuery
-from gateway.services.stream import Event
-from gateway.web.api.events import HEARTBEAT, EventStreamResponse
+from gateway.web.api.events import EventStreamResponse
+from gateway.web.dashboard.chats import chats
+from gateway.web.dashboard.lines import Told, line_of, lines_of, rendered
 from gateway.web.dashboard.page import BASE, Page, reaches
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.sessions import session_of
 from gateway.web.forms import TOKEN_FIELD, Form, read_body, whole_number
-from gateway.web.markdown import to_html
 
 PAGE = Page(name="chat", title="Chat", icon="chat", position=12, least="guest")
 
 _log = structlog.get_logger(__name__)
 
-PREVIEW_REST = 9
-"""After a preview there is a rest of this many times what it took to render, so at most a tenth of the time goes there.
-What comes meanwhile is not lost: of several previews the stream keeps the newest, and messages are in the log."""
-MAX_REST_S = 1.0
 LINE = "chat/line.html"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A message as the page has it.
-
-    Attributes:
-        key: who wrote it, and its id; empty for one that is not in the log of this conversation.
-        text: as it was written.
-        html: of an answer; None for what a person said.
-    """
-
-    is_answer: bool
-    text: str
-    html: Markup | None
-    at: datetime
-    key: str = ""
-    choices: Sequence[Choice] = ()
-    has_failed: bool = False
-
-
-def line_of(message: ChatMessage | Message) -> Line:
-    """Its Markdown rendered, which takes a while for a long one."""
-    if isinstance(message, Message):
-        is_answer = message.role == "assistant"
-        html = to_html(message.text) if is_answer else None
-        return Line(is_answer=is_answer, text=message.text, html=html, at=message.at)
-    is_answer = message.author == "agent"
-    return Line(
-        is_answer=is_answer,
-        text=message.text,
-        html=to_html(message.text) if is_answer else None,
-        at=message.at,
-        key=f"{message.author}:{message.id}",
-        choices=message.choices,
-        has_failed=message.has_failed,
-    )
-
-
-async def rendered(events: AsyncIterator[Event | None], render: Callable[[Line], str]) -> AsyncIterator[bytes]:
-    """Frames for the wire (WHATWG HTML, section 9.2); those of the log carry their place as the id.
-
-    A `message` has the `html` of the whole article, empty for an answer that was stopped before its first word; a
-    `preview` that of the answer so far, empty where it is withdrawn.
-
-    Args:
-        render: makes the article.
-    """
-    shown: dict[str, str] = {}
-    async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
-        async for event in each:
-            if event is None:
-                yield HEARTBEAT
-                continue
-            began_s = time.monotonic()
-            match event.data:
-                case Preview() as preview:
-                    shown[preview.id] = preview.shown(shown.get(preview.id, ""))
-                    data = {"id": preview.id, "html": await asyncio.to_thread(to_html, shown[preview.id])}
-                case ChatMessage() as message:
-                    shown.pop(message.id, None)
-                    html = await asyncio.to_thread(_article, message, render) if message.text else ""
-                    data = {"id": message.id, "author": message.author, "html": html}
-                case Tool() as tool:
-                    data = {"tool": tool.tool, "state": tool.state}
-                case _:
-                    data = {}
-            yield _frame(event.name, data, event.place)
-            if isinstance(event.data, Preview):
-                await asyncio.sleep(min(PREVIEW_REST * (time.monotonic() - began_s), MAX_REST_S))
-
-
-def _article(message: ChatMessage, render: Callable[[Line], str]) -> str:
-    return render(line_of(message))
-
-
-def _frame(name: str, data: Mapping[str, str], place: int | None) -> bytes:
-    """JSON in ASCII has no line end in it, and lets a lone surrogate do no harm."""
-    head = "" if place is None else f"id: {place}\n"
-    return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")
-
-
-RECENT = 20
 ROWS = 100
 MAX_ROWS = 5_000
 
 
 @PAGE.route()
 async def begin(context: PageContext, request: Request) -> Response:
-    """Choose who answers and begin a conversation, or go on with one."""
-    recent, rest = await _recent(context)
+    """Choose who answers and begin a conversation, or go on with one of the list."""
+    chosen = request.query_params.get("personality") or context.sources.config.current.personality
     return await _page(
-        context,
-        request,
-        "chat/index.html",
-        title="Chat",
-        session=None,
-        lines=(),
-        recent=recent,
-        has_more=rest is not None,
-        names=await context.names(),
-        personalities=_offered(context),
-        chosen=request.query_params.get("personality") or context.sources.config.current.personality,
+        context, request, "chat/index.html", title="Chat", session=None, lines=(), personality=chosen, current=None
     )
 
 
@@ -172,9 +69,12 @@ async def show(context: PageContext, request: Request) -> Response:
         events, has_earlier = await context.services.chat.recent(context.caller, session.id, limit=last)
     except Refused:  # it belongs to another channel; there it can be read, and copied
         return context.go(request, f"{BASE}/sessions/{session.id}")
-    copied = await _copied(context, session)
+    copied: Sequence[ChatMessage] = ()
+    has_earlier_copied = False
+    if session.forked_from is not None:
+        copied, has_earlier_copied = await context.services.chat.copied(context.caller, session.id, limit=last)
     said = [event.data for event in events if isinstance(event.data, ChatMessage)]
-    recent, _ = await _recent(context)
+    told = await _told(context, session, [*copied, *said])
     return await _page(
         context,
         request,
@@ -182,17 +82,23 @@ async def show(context: PageContext, request: Request) -> Response:
         title=session.title or _begun_with(said) or "New conversation",
         trail=[(PAGE.title, PAGE.path)],
         session=session,
-        chosen=session.personality,
-        recent=recent,
-        copied=await asyncio.to_thread(_lines, copied),
-        lines=await asyncio.to_thread(_lines, said),
+        current=session,
+        personality=session.personality,
+        copied=await asyncio.to_thread(lines_of, copied, told),
+        lines=await asyncio.to_thread(lines_of, said, told),
         after=next((event.place for event in reversed(events) if event.place is not None), 0),
-        has_earlier=has_earlier,
+        has_earlier=has_earlier or has_earlier_copied,
         earlier=f"{PAGE.path}/{session.id}?last={min(last * 5, MAX_ROWS)}",
+        is_branched="branched" in request.query_params,
     )
 
 
-async def _page(context: PageContext, request: Request, template: str, **values: Any) -> Response:
+async def _page(
+    context: PageContext, request: Request, template: str, *, current: Session | None, personality: str, **values: Any
+) -> Response:
+    config = context.sources.config.current
+    personalities = await asyncio.to_thread(_offered, context)
+    models = {one.id: (one.model if isinstance(one, Personality) else None) or config.model for one in personalities}
     return context.render(
         request,
         template,
@@ -200,40 +106,38 @@ async def _page(context: PageContext, request: Request, template: str, **values:
         commands=[one.model_dump() for one in await context.services.chat.commands()],
         max_text_chars=MAX_TEXT_CHARS,
         max_file_bytes=MAX_ATTACHMENT_BYTES,
-        own_channel=CHANNEL,
+        max_files=MAX_FILES,
+        chats=await chats(context, request.query_params.get("q", ""), current),
+        here=request.url.path,
+        personality=personality,
+        models=models,
+        is_offline={name: config.models[model].provider == OFFLINE for name, model in models.items()},
         **values,
     )
-
-
-async def _recent(context: PageContext) -> tuple[Sequence[Session], object | None]:
-    """The conversations of this channel, newest first; and something where there are more."""
-    asked = SessionQuery(channel=CHANNEL, user=context.caller.speaks_as)
-    return await context.services.sessions.find(context.caller, asked, limit=RECENT)
 
 
 @PAGE.route("/{session}/events")
 async def events(context: PageContext, request: Request) -> Response:
     """What comes behind `Last-Event-ID`; a page that comes again goes on where it was. Without it, the newest."""
-    after = whole_number(request.headers.get("last-event-id", ""))
+    after, session_id = whole_number(request.headers.get("last-event-id", "")), request.path_params["session"]
     try:
-        found = await context.services.chat.events(
-            context.caller, request.path_params["session"], after=after, last=ROWS
-        )
+        found = await context.services.chat.events(context.caller, session_id, after=after, last=ROWS)
     except EthosError as error:
         return JSONResponse({"error": str(error)}, 404)
-    return EventStreamResponse(rendered(found, lambda line: context.piece(LINE, line=line)))
+
+    async def article(message: ChatMessage) -> str:
+        models = await context.services.chat.models(context.caller, session_id, {message.turn})
+        line = await asyncio.to_thread(line_of, message, Told(models=models))
+        return context.piece(LINE, line=line, session_id=session_id)
+
+    return EventStreamResponse(rendered(found, article))
 
 
-async def _copied(context: PageContext, session: Session) -> Sequence[Message]:
-    """What a copy begins with: said elsewhere and so not in the log of this conversation, or not yet."""
-    if session.forked_from is None:
-        return ()
-    messages, _ = await context.services.sessions.passage(context.caller, session.id, limit=ROWS)
-    return [one for one in messages if one.at < session.created_at and one.role in ("user", "assistant")]
-
-
-def _lines(messages: Sequence[ChatMessage | Message]) -> list[Line]:
-    return [line_of(one) for one in messages if one.text]
+async def _told(context: PageContext, session: Session, messages: Sequence[ChatMessage]) -> Told:
+    turns = {one.turn for one in messages if one.author == "agent"}
+    versions = await context.services.sessions.versions(context.caller, session.id)
+    models = await context.services.chat.models(context.caller, session.id, turns)
+    return Told(models=models, versions={one.turn: one for one in versions})
 
 
 def _begun_with(said: Sequence[ChatMessage]) -> str:
@@ -287,6 +191,15 @@ async def send(context: PageContext, request: Request, form: Form) -> Response:
             status=409,
         )
     return context.go(request, f"{PAGE.path}/{sent.session}")
+
+
+@PAGE.form("/personality", back=PAGE.path)
+async def choose(context: PageContext, request: Request, form: Form) -> Response:
+    """Another one answers from now on, as `/personality` has it."""
+    session_id, wanted = form.get("session"), form.get("personality")
+    message = SendMessage(session=session_id, text=f"/personality {wanted}")
+    await _send(context, message, seed=secrets.token_hex(16))
+    return context.go(request, f"{PAGE.path}/{session_id}", f"{wanted} is asked to answer from now on.")
 
 
 @PAGE.form("/stop")

@@ -90,7 +90,7 @@ async def show(context: PageContext, request: Request) -> Response:
         channels=sorted(channels | ({values["channel"]} - {""})),
         older=_address(values, found.rest) if found.rest else None,
         newest=_address(values) if after else None,
-        highlight=_highlighter(values["q"]),
+        highlight=highlighter(values["q"]),
     )
 
 
@@ -116,7 +116,7 @@ async def _found(context: PageContext, values: Mapping[str, str], after: Place |
     return Found(pinned=pinned, rows=rows, rest=rest)
 
 
-def _highlighter(query: str) -> Callable[[str], Markup]:
+def highlighter(query: str) -> Callable[[str], Markup]:
     """Shows what matched; brackets that were written so by a person stay brackets."""
     matchers = [Matcher([term]) for term in parse(query)]
 

@@ -22,6 +22,7 @@ from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
 from gateway.messages import InboundMessage
 from gateway.pipeline.local_channel import MAX_TEXT_CHARS
+from gateway.web.pages import STATIC_DIR
 from tests.gateway.way.conftest import House, settled
 
 HTML = {"accept": "text/html"}
@@ -234,8 +235,11 @@ async def test_the_pages_load_nothing_from_elsewhere_and_have_no_script_of_their
         assert re.findall(r"<script(?![^>]* src=\"/static/)", page) == []
         assert " style=" not in page
         assert re.findall(r"<[^>]* on\w+=", page) == []
-    for name in ("conversation.js", "conversation.css", "chatting.css"):
-        text = (await browser.client.get(f"/static/{name}")).text
+    scripts = [f"chat/{script.name}" for script in (STATIC_DIR / "chat").iterdir()]
+    for name in ("conversation.css", "chatting.css", "written.css", *scripts):
+        response = await browser.client.get(f"/static/{name}")
+        assert response.status_code == 200
+        text = response.text
         assert re.findall(r"(?:https?:)?//[a-z0-9-]+\.", text) == []
 
 
@@ -349,3 +353,72 @@ async def _heard(
             if field == "data":
                 heard.append((name, json.loads(value)))
     return heard
+
+
+async def test_a_conversation_is_renamed_and_pinned_from_the_list_and_all_its_versions_with_it(
+    browser: Browser,
+) -> None:
+    session = await browser.answered("the first words")
+    [message, *_] = await browser.gateway.store.sessions.messages(session)
+    form = {"form_token": browser.form_token, "session": session, "turn": message.turn_id, "seed": "1"}
+    response = await browser.client.post("/dashboard/chat/edit", data={**form, "text": "other words"}, headers=HTML)
+    branch = response.headers["location"].partition("?")[0].rpartition("/")[2]
+    await settled(browser.gateway)
+    assert (await browser.page()).count('href="/dashboard/chat/s_') == 1, "versions are one row"
+    again = await browser.client.post("/dashboard/chat/edit", data={**form, "text": "other words"}, headers=HTML)
+    assert again.headers["location"] == response.headers["location"], "a second press makes no second version"
+
+    back = f"/dashboard/chat/{branch}"
+    form = {"form_token": browser.form_token, "session": branch, "back": back}
+    for title in ("", "  ", "x" * 201, "a\x00b"):
+        await browser.client.post("/dashboard/chat/rename", data={**form, "title": title}, headers=HTML)
+        assert "The title stays" in await browser.page()
+    response = await browser.client.post("/dashboard/chat/rename", data={**form, "title": EVIL}, headers=HTML)
+    assert response.headers["location"] == back
+    await browser.client.post("/dashboard/chat/pin", data={**form, "pinned": "yes"}, headers=HTML)
+    for one in (session, branch):
+        kept = await browser.gateway.store.session_edits.one(one)
+        assert kept is not None
+        assert (kept.session.title, kept.is_pinned) == (EVIL, True)
+    page = await browser.page()
+    assert "<h3>Pinned</h3>" in page
+    assert "<script>alert" not in page
+
+    asked = await browser.client.post("/dashboard/chat/delete", data=form, headers=HTML)
+    assert "with its 4 messages in 2 versions" in asked.text
+    await browser.client.post("/dashboard/chat/delete", data={**form, "confirmed": "yes"}, headers=HTML)
+    assert await browser.gateway.store.sessions.list_sessions() == []
+    await browser.client.post("/dashboard/chat/rename", data={**form, "title": "x"}, headers=HTML)
+    assert "there is no session" in await browser.page()
+
+
+async def test_what_cannot_be_edited_says_why_and_keeps_the_text(browser: Browser) -> None:
+    session = await browser.answered("/help")
+    [[_, said], [_, answer]] = await _heard(browser, session)
+    assert "Edit" not in said["html"]
+    assert "Regenerate" not in answer["html"]
+    turn = re.search(r'data-turn="([^"]+)"', said["html"])
+    assert turn is not None
+    form = {"form_token": browser.form_token, "session": session, "turn": turn[1], "seed": "1"}
+    response = await browser.client.post("/dashboard/chat/edit", data={**form, "text": "my long text"}, headers=HTML)
+    assert response.status_code == 409
+    assert "once it is answered" in response.text
+    assert ">my long text</textarea>" in response.text
+    for path, data in (("edit", form), ("branch", form)):
+        response = await browser.client.post(f"/dashboard/chat/{path}", data=data, headers=HTML)
+        assert response.headers["location"] == f"/dashboard/chat/{session}"
+        assert 'role="alert"' in await browser.page(f"/{session}")
+    response = await browser.client.get(f"/dashboard/chat/{session}/edit?turn=t_none", headers=HTML)
+    assert response.status_code == 303
+
+
+@pytest.mark.parametrize("number", ["0", "1", "-1", "x", "99999999999999999999"])
+async def test_a_file_that_is_none_is_not_found_and_no_other_session_shows_one(browser: Browser, number: str) -> None:
+    file = {"filename": "a.txt", "mediaType": "text/plain", "data": "S2l3aQ=="}
+    session, other = await browser.answered("read", attachments=[file]), await browser.answered("else")
+    [message, *_] = await browser.gateway.store.sessions.messages(session)
+    found = await browser.client.get(f"/dashboard/chat/{session}/files/{message.turn_id}/{number}")
+    assert found.status_code == (200 if number == "0" else 404)
+    assert found.content == b"Kiwi" or number != "0"
+    assert (await browser.client.get(f"/dashboard/chat/{other}/files/{message.turn_id}/{number}")).status_code == 404
+    assert (await browser.client.get(f"/dashboard/chat/{session}/files/t_none/{number}")).status_code == 404
