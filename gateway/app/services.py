@@ -72,13 +72,7 @@ def services_of(gateway: Composition) -> OperatorServices:
     traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     sessions = SessionService(store.session_edits, naming, gateway.history)
     deliveries = DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox)
-    writing = ConfigWriting(
-        gateway.home,
-        config,
-        hide=gateway.reloading.hide,
-        reload=partial(_reload, gateway),
-        is_running=gateway.is_serving.is_set,
-    )
+    writing = _config_writing(gateway)
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
@@ -111,6 +105,16 @@ def services_of(gateway: Composition) -> OperatorServices:
         files=_file_service(gateway, naming),
         sign_ins=SignInService(gateway.web.sign_ins, people),
         logins=_login_service(gateway, people),
+    )
+
+
+def _config_writing(gateway: Composition) -> ConfigWriting:
+    return ConfigWriting(
+        gateway.home,
+        gateway.live,
+        hide=gateway.reloading.hide,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
     )
 
 

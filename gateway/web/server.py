@@ -140,16 +140,13 @@ class WebServer:
         self._socket_path = data_dir / SOCKET_NAME
         self._sockets: list[socket.socket] = []
         self._serving: asyncio.Task[None] | None = None
-        hosts = [*LOOPBACK_HOSTS, *allowed_hosts]
-        if not _is_any_address(host):
-            hosts.append(f"[{host}]" if ":" in host else host)
         self.api = api
         self._sign_in_pages = sign_in_pages
         self._hooks = None if hooks is None else HookEndpoint(hooks)
         self._mcp = None if api is None else McpServer(serves_mcp, lambda: api.services, self._stopping.is_set)
         self._openai = None if api is None else OpenAIServer(lambda: api.services, self._stopping.is_set)
         self._pages = self._application(adapters)
-        self._paced = self._door(hosts)
+        self._paced = self._door([*LOOPBACK_HOSTS, *allowed_hosts, *_as_named(host)])
 
     def _door(self, hosts: Sequence[str]) -> Paced:
         """What stands before all pages."""
@@ -423,6 +420,11 @@ def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def _as_named(host: str) -> list[str]:
+    """The name by which browsers say this address; none where it is every address."""
+    return [] if _is_any_address(host) else [f"[{host}]" if ":" in host else host]
 
 
 def _is_any_address(host: str) -> bool:
