@@ -23,7 +23,7 @@ _HAS_LEFT = "SELECT left_at IS NOT NULL AS has_left FROM talks WHERE message = ?
 _ANSWERED = """
     UPDATE talks SET answered = ?1, ending = ?2, session_id = ?3,
         until = coalesce((SELECT max(id) FROM messages WHERE messages.session_id = ?3), 0)
-    WHERE message = ?4
+    WHERE message = ?4 AND answered IS NULL
 """
 _OUTCOME = """
     SELECT waits_for, coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(output_tokens), 0) AS output_tokens,
@@ -117,7 +117,7 @@ class SqlTalks:
         await self._engine.write(work, is_durable=False, alone=())
 
     async def answer(self, message: str, answered: bytes, ending: bytes | None, session_id: str) -> None:
-        """Note what the talk is with its answer, and how far the session has come."""
+        """Note what the talk is with its answer, and how far the session has come; only the first time counts."""
         values = (answered, ending, session_id, message)
         await self._engine.write(statement(_ANSWERED, values), is_durable=False, alone=())
 

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import BudgetExhausted, EthosError, ModelRefused, ModelUnavailable, PersonalityError
+from gateway.errors import BudgetExhausted, EthosError, InvalidId, ModelRefused, ModelUnavailable, PersonalityError
 from gateway.services.caller import OF_A_PERSON, Caller, NotAllowed, NotNamed, Permission
 from gateway.services.chat import account_of
 from gateway.services.operator_services import OperatorServices
@@ -40,6 +40,8 @@ RETRY_HEADER = "x-stainless-retry-count"
 """By it the clients that OpenAI publishes say that they ask again."""
 _STATUSES: Mapping[int, int] = {409: 400, 422: 400, 428: 400, 501: 400}
 """What OpenAI's clients would try again, or do not know."""
+LARGE_BYTES = 100_000
+"""A body that takes so long to read that others would wait for it."""
 MOST_ASIDES = 8
 """Side calls of one account at once; no queue bounds them."""
 T = TypeVar("T")
@@ -116,7 +118,8 @@ class OpenAIApplication:
     async def _answered(self, scope: Scope, receive: Receive, caller: Caller) -> Response:
         body = await _body(receive)
         is_response = get_route_path(scope) == RESPONSES
-        asked = read_responses(body) if is_response else read_completions(body)
+        read = read_responses if is_response else read_completions
+        asked = read(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(read, body)
         speaker = await self._speaker(caller, asked.user)
         if asked.is_aside:
             message, pieces = secrets.token_hex(16), self._aside(speaker, asked)
@@ -152,6 +155,8 @@ class OpenAIApplication:
             begun = await self._services.talks.say(speaker, asked.talk, key=key, is_again=is_again)
         except NotAllowed as error:
             raise await self._not_chosen(speaker, asked.talk) or error from error
+        except InvalidId as error:
+            raise _no_model_of(asked.talk.model) from error
         following = Following(
             self._services,
             begun,

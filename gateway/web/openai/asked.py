@@ -21,6 +21,8 @@ DEFAULT_MODEL = "ethos"
 HELPER_MODEL = "ethos-helper"
 """Who asks it wants no personality, memory or session: for titles and other side calls of front ends."""
 MAX_MESSAGES = 4_000
+MOST_CHARS = MAX_TEXT_CHARS - 10_000
+"""Of what the person says since the last answer, and what the program wishes; what is put between them has room."""
 _OWN_TOOLS = (
     "this agent has tools of its own, and calls none of a program; leave it out, or give the agent a tool by MCP"
 )
@@ -60,6 +62,7 @@ _SIDE_CALLS = (
 )
 
 _MOST_FILES = 20
+_MOST_NAME_CHARS = 255
 _AUTHORS: Mapping[str, Literal["user", "assistant", "tool"]] = {
     "user": "user",
     "assistant": "assistant",
@@ -207,8 +210,8 @@ def _asked(
         wishes="\n\n".join(filter(None, (_text(one, field) for one in messages if one.role in _PROGRAM))),
         behind=behind,
     )
-    if len(talk.text) + len(talk.wishes) > MAX_TEXT_CHARS:
-        _refuse(field, f"a message has {MAX_TEXT_CHARS} characters at most")
+    if sum(len(line.text) for line in lines[unanswered:]) + len(talk.wishes) > MOST_CHARS:
+        _refuse(field, f"a message has {MOST_CHARS} characters at most")
     is_aside = model == HELPER_MODEL or (len(said) == 1 and any(one.match(talk.text) for one in _SIDE_CALLS))
     return Asked(
         talk=talk,
@@ -281,8 +284,9 @@ def _file(url: Any, field: str, *, name: str) -> File:
         _refuse(field, _NO_FETCH)
     media_type, data = found[1].lower(), found[2]
     suffix = f".{media_type.partition('/')[2].partition('+')[0]}"
+    filename = (name if "." in name else name + suffix)[-_MOST_NAME_CHARS:]
     try:
-        return File(filename=name if "." in name else name + suffix, media_type=media_type, data=data)
+        return File(filename=filename, media_type=media_type, data=data)
     except ValidationError as error:
         raise OpenAIError(400, "a data URL holds no Base64 with padding, or is too large", param=field) from error
 

@@ -171,8 +171,11 @@ async def test_every_refusal_has_openais_form_and_its_status(house: House) -> No
             assert (await refusal(client, 404, HELLO, "/embeddings"))["message"].startswith(
                 "There is no /v1/embeddings"
             )
-            error = await refusal(client, 404, {**HELLO, "model": "nobody"})
-            assert (error["code"], error["param"]) == ("model_not_found", "model")
+            for model in ("nobody", "openai/gpt-5", "../x", "GPT 5"):
+                error = await refusal(client, 404, {**HELLO, "model": model})
+                assert (error["code"], error["param"]) == ("model_not_found", "model")
+            error = await refusal(client, 400, {"messages": [user("x" * 600_000)] * 2})
+            assert "characters at most" in error["message"]
             assert (await client.get("/chat/completions")).status_code == 405
             assert (await client.post("/chat/completions", content=b" " * (17 << 20))).status_code == 413
             for origin in ("https://a.example", "null"):
