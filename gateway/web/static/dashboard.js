@@ -68,19 +68,27 @@ body.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) document.getElementById("expired").hidden = false;
 });
 
-/* ---- a gateway that restarts: back to the settings once another process answers ---- */
+/* ---- a gateway that restarts: this page stays, and leads back once the other process answers ---- */
 
-const restarting = document.querySelector("[data-restarting]");
+const restarting = document.querySelector("form[data-restart]");
 const isBack = async () => {
   try {
-    const health = await (await fetch("/health")).json();
-    return Date.parse(health.started_at) !== Date.parse(restarting.dataset.restarting);
+    const health = await (await fetch("/health", {signal: AbortSignal.timeout(3000)})).json();
+    return Date.parse(health.started_at) !== Date.parse(restarting.dataset.restart);
   } catch {
     return false;  // not yet
   }
 };
 const goBack = async () => await isBack() ? location.replace("/dashboard/settings") : setTimeout(goBack, 500);
-if (restarting) goBack();
+restarting?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const body = new URLSearchParams(new FormData(restarting));
+  const answer = await fetch(restarting.action, {method: "POST", body, redirect: "manual"});
+  if (!answer.ok) return location.replace("/dashboard/settings");  // which says why not
+  restarting.hidden = true;
+  document.getElementById("restarting").hidden = false;
+  goBack();
+});
 
 /* ---- a form with changes asks before it is left ---- */
 

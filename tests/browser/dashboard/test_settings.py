@@ -233,7 +233,7 @@ async def test_after_a_restart_the_page_comes_back(browser: Browser, tmp_path: P
             await page.goto(f"http://127.0.0.1:{port}/dashboard/settings")
             await page.get_by_role("button", name="Restart now").click()
             await page.get_by_role("button", name="Restart now").click()
-            await expect(page.get_by_role("heading", name="The gateway restarts")).to_be_visible()
+            await expect(page.get_by_text("The gateway ends what runs and begins again.")).to_be_visible()
             await page.wait_for_url("**/dashboard/settings", timeout=60_000)
             await expect(page.get_by_role("searchbox", name="Search the settings")).to_be_visible()
             after = await client.system.health()

@@ -298,14 +298,11 @@ async def reload(context: PageContext, request: Request, _form: Form) -> Respons
 @PAGE.form("/restart", back=PAGE.path)
 async def restart(context: PageContext, request: Request, form: Form) -> Response:
     """End what runs and begin again, once that is confirmed."""
-    if not form.is_confirmed:
-        text = "Answers that are being written are finished first. Messages that come meanwhile wait. It takes seconds."
-        return context.ask(request, form, title="Restart the gateway?", text=text, yes="Restart now", back=PAGE.path)
-    done = await context.services.settings.restarted(context.caller)
+    done = await context.services.settings.restarted(context.caller) if form.is_confirmed else None
     return context.render(
         request,
-        "settings/restarting.html",
-        title="The gateway restarts",
+        "settings/restart.html",
+        title="Restart the gateway?" if done is None else "The gateway restarts",
         trail=[(PAGE.title, PAGE.path)],
         done=done,
         started_at=(await context.services.system.health(context.caller)).started_at,
