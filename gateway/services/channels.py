@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -261,7 +262,8 @@ class ChannelService:
         except TimeoutError:
             return _failed(f"the platform did not answer within {TRIAL_S:g} s; try it again")
         except Exception as error:  # noqa: BLE001 (a third party's package may raise anything)
-            _log.exception("the trial of a login of the kind %s failed", kind.name)
+            told = hide("".join(traceback.format_exception(error)))
+            _log.error("the trial of a login of the kind %s failed: %s", kind.name, told)
             return _failed(f"the package {kind.module.__name__} is faulty ({type(error).__name__}); see the log")
         return _trial(found, hide)
 

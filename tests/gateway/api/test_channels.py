@@ -213,3 +213,31 @@ async def test_no_key_sees_or_changes_channels(client: httpx.AsyncClient) -> Non
     for method, path in (("GET", "/channels"), ("GET", "/channels/kinds"), ("DELETE", "/channels/fake")):
         answer = await client.request(method, path, headers={"authorization": f"Bearer {key}"})
         assert answer.status_code == 403, path
+
+
+BAD_PACKAGE = """
+from pydantic import BaseModel, SecretStr
+
+class Config(BaseModel):
+    token: SecretStr
+
+async def trial(config):
+    raise RuntimeError(f"nothing at https://telex.example/{config.token.get_secret_value()}")
+
+def build(config, services):
+    raise NotImplementedError
+"""
+
+
+async def test_a_package_whose_trial_breaks_shows_and_logs_no_secret(
+    client: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "acme_bad").mkdir()
+    (tmp_path / "acme_bad" / "__init__.py").touch()
+    (tmp_path / "acme_bad" / "telex.py").write_text(BAD_PACKAGE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    body = {"kind": "acme_bad.telex", "settings": {"token": "canary-of-a-token"}}
+    tried = await client.post("/channels/try", json=body)
+    assert tried.json()["problems"] == ["the package acme_bad.telex is faulty (RuntimeError); see the log"]
+    assert "RuntimeError: nothing at https://telex.example/***" in caplog.text
+    assert "canary" not in caplog.text + tried.text

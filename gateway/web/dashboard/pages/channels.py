@@ -86,8 +86,8 @@ def _row(channel: ChannelHealth, dead: int) -> ChannelRow:
 def _advice(channel: ChannelHealth, dead: int) -> str | None:
     if channel.state == "auth_failed":
         return (
-            "The platform does not take the channel's key, and it is not tried again. Put a valid one where the "
-            "configuration looks for it, then run `ethos reload`."
+            "The platform does not take the login, and it is not tried again. Press Change and type a valid one, or "
+            "put it where the configuration looks for it, and run `ethos reload`."
         )
     if channel.state == "down":
         return (
