@@ -34,6 +34,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.settings import SettingsService
 from gateway.services.setup import SetupService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
@@ -75,6 +76,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         sessions=SessionService(store.session_edits, naming, gateway.history),
         chat=gateway.chat,
         system=_system_service(gateway, naming),
+        settings=_settings_service(gateway),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=deliveries,
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
@@ -109,6 +111,19 @@ def _system_service(gateway: Composition, naming: Naming) -> SystemService:
         privacy=gateway.privacy,
         workers=gateway.cluster.workers,
         holding=gateway.cluster.holding,
+    )
+
+
+def _settings_service(gateway: Composition) -> SettingsService:
+    return SettingsService(
+        home=gateway.home,
+        config=gateway.live,
+        personalities=gateway.personalities,
+        reload=partial(_reload, gateway),
+        is_running=gateway.is_serving.is_set,
+        restart=gateway.restart,
+        workers=gateway.cluster.workers,
+        worker_id=gateway.cluster.worker.id,
     )
 
 

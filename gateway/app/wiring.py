@@ -72,6 +72,7 @@ from gateway.pipeline.standing import Standing
 from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter, MemoryProvider
+from gateway.runtime.process import Restart
 from gateway.sandbox.workspace import Workspaces
 from gateway.schedules.schedules import Schedules
 from gateway.schedules.zones import Zones
@@ -133,6 +134,7 @@ class Composition:
         self.channels = Channels(self.local_channel, kinds=self._kinds)
         self.reloading = Reloading(self)
         self.is_serving = asyncio.Event()
+        self.restart = Restart()
         self._only = only
         self._model = model
         self._memory = memory

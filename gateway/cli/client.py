@@ -27,13 +27,16 @@ QUERY_TIMEOUT_S = 15.0
 
 
 @asynccontextmanager
-async def connected(*, makes: bool = False, is_whole: bool = False) -> AsyncIterator[AsyncEthos]:
+async def connected(
+    *, makes: bool = False, is_whole: bool = False, corrects: bool = False
+) -> AsyncIterator[AsyncEthos]:
     """A client of the gateway of the data directory, which need not run.
 
     Commands that find none running wait for one another, and a gateway that starts waits for them.
 
     Args:
         makes: the command writes, so a database is made where there is none.
+        corrects: the command may correct the configuration, so it works with the defaults where that is wrong.
         is_whole: the command needs models, or words in the form of a platform: then all of the configuration is read.
 
     Raises:
@@ -53,7 +56,9 @@ async def connected(*, makes: bool = False, is_whole: bool = False) -> AsyncIter
                 client = await stack.enter_async_context(CommandClient(home=home, max_retries=MAX_RETRIES))
                 break
             try:
-                client = await stack.enter_async_context(_at_rest(home, makes=makes, is_whole=is_whole))
+                client = await stack.enter_async_context(
+                    _at_rest(home, makes=makes, is_whole=is_whole, corrects=corrects)
+                )
             except DataDirectoryLocked:  # by a gateway that is about to serve, or to end
                 if clock() >= give_up_at:
                     raise
@@ -62,12 +67,19 @@ async def connected(*, makes: bool = False, is_whole: bool = False) -> AsyncIter
 
 
 @asynccontextmanager
-async def _at_rest(home: Path, *, makes: bool, is_whole: bool) -> AsyncIterator[AsyncEthos]:
+async def _at_rest(home: Path, *, makes: bool, is_whole: bool, corrects: bool) -> AsyncIterator[AsyncEthos]:
     from gateway.app.gateway import Gateway
     from gateway.sdk.client import AsyncEthos
 
     import_module("gateway.web.api.application")  # which takes its time, while others need not wait for us
-    config, only = _config(home, is_whole=is_whole)
+    try:
+        config, only = _config(home, is_whole=is_whole)
+    except ConfigError:
+        if not corrects:
+            raise
+        from gateway.config import Config
+
+        config, only = Config(), ()
     gateway = Gateway(home, config, only=only, is_served=False)
     async with gateway.at_rest(makes=makes) as app, AsyncEthos.in_process(app) as client:
         yield client

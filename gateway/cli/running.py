@@ -19,6 +19,7 @@ from gateway.cli.errors import EXIT_TEMPORARY, fail
 from gateway.cli.opening import where_token_is
 from gateway.errors import DataDirectoryLocked
 from gateway.files.home import LOG_NAME, data_directory
+from gateway.runtime.process import Restart, begin_again
 
 if TYPE_CHECKING:  # 0.4 s that neither other commands need, nor a chat with a gateway that runs
     from gateway.app.gateway import Gateway
@@ -51,11 +52,15 @@ def serve(
         return _with_roles(_with_log(config, level=log_level, style=log_format), chosen)
 
     is_chat = _is_terminal() if chat is None else chat
+    restart, code = Restart(), 0
     try:
         with asyncio.Runner(loop_factory=_event_loop()) as runner:
-            sys.exit(runner.run(_serve(data_directory(), _loaded(), adapt, is_chat=is_chat)))
+            code = runner.run(_serve(data_directory(), _loaded(), adapt, restart, is_chat=is_chat))
     except DataDirectoryLocked as locked:
         fail(f"{locked} To talk to it: `ethos chat`.", EXIT_TEMPORARY)
+    if restart.is_wanted:
+        begin_again()
+    sys.exit(code)
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -95,7 +100,9 @@ def _loaded() -> Loaded:
     return load_config()
 
 
-async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], *, is_chat: bool) -> int:
+async def _serve(
+    home: Path, loaded: Loaded, adapt: Callable[[Config], Config], restart: Restart, *, is_chat: bool
+) -> int:
     from gateway.app.gateway import Gateway
     from gateway.cli.chat import chat as talk
     from gateway.runtime.systemd import ServiceManager
@@ -105,6 +112,7 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
     async with AsyncExitStack() as stack:
         gateway = Gateway(home, config)
         gateway.reloading.adapt = adapt
+        gateway.restart = restart
         await stack.enter_async_context(gateway)
         _collect_seldom()
         log = None
@@ -112,8 +120,10 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
             log = stack.enter_context(_open_log(home))
             _configure_logs(config, log)
         is_watched_by_person = is_chat or _has_terminal()
-        stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, *((signal.SIGHUP,) if is_watched_by_person else ()))
-        manager = ServiceManager()
+        numbers = (signal.SIGTERM, signal.SIGINT, *((signal.SIGHUP,) if is_watched_by_person else ()))
+        stop = _stop_on_signals(*numbers, restart=restart)
+        restart.offer(stop.set)
+        manager = ServiceManager(is_ending=lambda: not restart.is_wanted)
         if not is_watched_by_person:
             _reload_on_hangup(gateway, manager)
         watching = asyncio.create_task(manager.watch(gateway, stop), name="service manager")
@@ -318,7 +328,7 @@ def _has_terminal() -> bool:
     return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def _stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
+def _stop_on_signals(*numbers: signal.Signals, restart: Restart | None = None) -> asyncio.Event:
     """An event that these signals set; the end of the terminal does not where `nohup` has it ignored.
 
     A second SIGTERM or SIGINT ends the process at once, whatever it is at: the kernel does it. That is as safe as
@@ -328,6 +338,8 @@ def _stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
     loop = asyncio.get_running_loop()
 
     def begin_to_stop() -> None:
+        if restart is not None:
+            restart.is_wanted = False  # who is told to end while it begins again ends
         stop.set()
         for number in (signal.SIGTERM, signal.SIGINT):
             if number in numbers:

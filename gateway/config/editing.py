@@ -189,6 +189,11 @@ def propose_undo(home: Path, *, in_force: Config | None = None, is_elsewhere: bo
     return _proposed(home, _Texts(before, after), in_force, is_elsewhere=is_elsewhere)
 
 
+def can_undo(home: Path) -> bool:
+    """Whether a file before lies there."""
+    return Path(os.path.realpath(home / CONFIG_NAME)).with_name(BEFORE_NAME).is_file()
+
+
 def undo(home: Path, *, seen: str | None = None, in_force: Config | None = None, is_elsewhere: bool = False) -> Edited:
     """Write the file before back, and keep the one that it replaces, so that this can be undone, too.
 

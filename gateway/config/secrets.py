@@ -164,7 +164,9 @@ def unused_secrets(home: Path, sections: Collection[str]) -> list[Path]:
     return [
         each
         for each in found
-        if each not in named and each.name not in _OF_THE_GATEWAY and each.name.strip(".").partition("-")[0] in sections
+        if each not in named
+        and each.name not in _OF_THE_GATEWAY
+        and re.split(r"[-.]", each.name.strip("."))[0] in sections
     ]
 
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import structlog
@@ -39,7 +39,11 @@ class Watched(Protocol):
 class ServiceManager:
     """Sends states to the service manager that started us; does nothing where there is none."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, *, is_ending: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`is_ending` says at the end whether the process ends, or begins again in place."""
+        self._is_ending = is_ending
         environment = os.environ if environment is None else environment
         name = environment.get("NOTIFY_SOCKET", "")
         # A name that begins with `@` is in the abstract namespace, unix(7); others must be absolute.
@@ -90,7 +94,11 @@ class ServiceManager:
                     await stop.wait()
             if not stop.is_set():
                 await self._sign_of_life(gateway)
-        self.tell(STOPPING=1, STATUS="ending what runs")
+        if self._is_ending():
+            self.tell(STOPPING=1, STATUS="ending what runs")
+        else:  # after STOPPING, the manager would wait for the end of the process, and then kill it
+            self.reloading()
+            self.tell(STATUS="restarting")
         while True:  # the end may take longer than the watchdog's patience
             await asyncio.sleep(every_s)
             await self._sign_of_life(gateway)

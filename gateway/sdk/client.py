@@ -22,6 +22,7 @@ from gateway.sdk.personalities import Personalities
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.schedules import Schedules
 from gateway.sdk.sessions import Sessions
+from gateway.sdk.settings import Settings
 from gateway.sdk.skills import Skills
 from gateway.sdk.styles import Async, S, Sync, run
 from gateway.sdk.system import System
@@ -83,6 +84,7 @@ class Client(Generic[S]):
         self.channels: Channels[S] = Channels(sender)
         self.skills: Skills[S] = Skills(sender)
         self.system: System[S] = System(sender)
+        self.settings: Settings[S] = Settings(sender)
         self.keys: Keys[S] = Keys(sender)
         self.traces: Traces[S] = Traces(sender)
 

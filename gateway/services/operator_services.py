@@ -23,6 +23,7 @@ from gateway.services.personal import PersonalService
 from gateway.services.personalities import PersonalityService
 from gateway.services.schedules import ScheduleService
 from gateway.services.sessions import SessionService
+from gateway.services.settings import SettingsService
 from gateway.services.setup import SetupService
 from gateway.services.skills import SkillService
 from gateway.services.system import SystemService
@@ -41,6 +42,7 @@ class OperatorServices:
     sessions: SessionService
     chat: ChatService
     system: SystemService
+    settings: SettingsService
     keys: KeyService
     deliveries: DeliveryService
     tools: ToolService

@@ -100,3 +100,22 @@ async def test_an_odd_error_is_told_is_no_sign_of_life_and_does_not_end_the_watc
         assert [line["event"] for line in logged] == ["no_sign_of_life"]
         watching.cancel()
         await asyncio.wait([watching])
+
+
+async def test_a_process_that_begins_again_is_not_said_to_end(tmp_path: Path) -> None:
+    """After STOPPING systemd would wait for the end of the process, and then kill the one that has begun again."""
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(address)
+        listening.setblocking(False)
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        manager = ServiceManager({"NOTIFY_SOCKET": address}, is_ending=lambda: False)
+        stop.set()
+        watching = asyncio.create_task(manager.watch(FullDisk(), stop))
+        async with asyncio.timeout(60):
+            said = [await loop.sock_recv(listening, 4096) for _ in range(3)]
+        watching.cancel()
+        await asyncio.wait([watching])
+    assert said[0].startswith(b"READY=1\n")
+    assert said[1].startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+    assert said[2] == b"STATUS=restarting\n"

@@ -35,6 +35,7 @@ from gateway.web.api import (
     personalities,
     schedules,
     sessions,
+    settings,
     skills,
     system,
     tools,
@@ -68,6 +69,7 @@ _TAGS = {
     "models": "Models that answer.",
     "skills": "Instructions that the agent loads when it needs them.",
     "system": "Health, usage, configuration.",
+    "settings": "Keys of the configuration, and changes of it.",
     "keys": "Keys of this API.",
 }
 _ROUTERS = (
@@ -88,6 +90,7 @@ _ROUTERS = (
     personalities.router,
     files.router,
     system.router,
+    settings.router,
     keys.router,
 )
 _IDEMPOTENCY_KEY = {

@@ -65,13 +65,27 @@ body.addEventListener("htmx:responseError", (event) => {
   if (event.detail.xhr.status === 401) document.getElementById("expired").hidden = false;
 });
 
+/* ---- a gateway that restarts: back to the settings once another process answers ---- */
+
+const restarting = document.querySelector("[data-restarting]");
+const isBack = async () => {
+  try {
+    const health = await (await fetch("/health")).json();
+    return Date.parse(health.started_at) !== Date.parse(restarting.dataset.restarting);
+  } catch {
+    return false;  // not yet
+  }
+};
+const goBack = async () => await isBack() ? location.replace("/dashboard/settings") : setTimeout(goBack, 500);
+if (restarting) goBack();
+
 /* ---- a form with changes asks before it is left ---- */
 
 let isLeavingRight = false;
 const isChanged = (field) => field.defaultValue !== undefined && field.value !== field.defaultValue;
 document.addEventListener("submit", () => { isLeavingRight = true; });
 window.addEventListener("beforeunload", (event) => {
-  const fields = [...document.querySelectorAll("form[data-keep] textarea, form[data-keep] input[type=text]")];
+  const fields = [...document.querySelectorAll("form[data-keep] textarea, form[data-keep] input:is([type=text], [type=number])")];
   if (!isLeavingRight && fields.some(isChanged)) event.preventDefault();
 });
 

@@ -36,6 +36,7 @@ from gateway.sdk.errors import (
 )
 from gateway.sdk.models.chat import ChatMessage, Event, File, Live, Preview, Reset, Tool, Typing
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule
+from gateway.sdk.models.settings import SettingChange
 from gateway.sdk.models.traces import AddTrace
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "Reset",
     "SentMessage",
     "ServiceUnavailableError",
+    "SettingChange",
     "Tool",
     "Typing",
     "UnprocessableEntityError",
