@@ -98,7 +98,7 @@ def test_pictures_are_of_our_own_and_load_nothing_from_elsewhere() -> None:
         for mark, target in _LINK.findall(without_fences(text))
         if mark and "/setup/" not in target  # of a platform's console: `test_setup_steps.py`
     }
-    of_pages = {f"{page}-light.jpg" for page in ("channels", "memory", "people", "repairs", "sessions")}
+    of_pages = {f"{page}-light.jpg" for page in ("channels", "memory", "people", "repairs", "sessions", "setup")}
     scenes = {"pairing.png", "linking.png", "adding.png"}
     assert {path.name for path in shown} == {"terminal.svg", "web.png"} | scenes | of_pages
     kept = set((ROOT / "docs" / "images" / "dashboard").iterdir())

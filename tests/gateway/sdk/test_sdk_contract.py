@@ -20,6 +20,7 @@ from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.mcp import NewMcpServer
 from gateway.sdk.models.models import ChangedModel, ModelPlace, ModelToTry, NewModel
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule
+from gateway.sdk.models.settings import SettingChange
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Downloaded, Request
 from gateway.sdk.request_sender import RequestSender
@@ -97,7 +98,7 @@ VALUES: dict[str, Any] = {
         "Models": NewModel(name="main", model="echo-1", base_url="http://127.0.0.1/v1"),
         "Schedules": NewSchedule(text="Tea", in_minutes=5),
     },
-    "changes": ChangeSchedule(text="Tea"),
+    "changes": {"Schedules": ChangeSchedule(text="Tea"), "Settings": (SettingChange(key="log.level", value="debug"),)},
     "pin": "0" * 64,
     "tool": "read_file",
     "scopes": ("memory:read",),
