@@ -154,9 +154,12 @@ def end_requests(connection: Connection, keys: Collection[str]) -> None:
 
 
 def end_keys(connection: Connection, user_ids: Collection[str]) -> None:
-    """Revoke the person's API keys, so that nothing new comes in by them while the person is being erased."""
+    """Revoke the person's API keys and end how they sign in: nothing new comes in while the person is being erased."""
     sql = "UPDATE api_keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL"
     connection.executemany(sql, [(wall_ms(), user_id) for user_id in user_ids])
+    for table in ("sign_ins", "logins", "recovery_codes", "invitations"):
+        sql = f"DELETE FROM {table} WHERE user_id = ?"  # noqa: S608 (names of ours)
+        connection.executemany(sql, [(user_id,) for user_id in user_ids])
 
 
 def note_applied(connection: Connection, erasure_id: str) -> None:

@@ -253,3 +253,17 @@ def test_serve_says_how_to_become_the_owner_and_keeps_the_code_out_of_a_services
             await store.close()
 
     assert asyncio.run(offered()) is None
+
+
+def test_a_person_is_invited_to_the_pages_and_the_invitation_is_ended(home: Path, ethos: Ethos) -> None:
+    (home / "config.yaml").write_text("web: {public_url: 'https://ethos.example.org'}\n")
+    made = ethos("people", "invite", "--new", "Ada", "--role", "guest", "--json").value
+    assert re.fullmatch(r"https://ethos\.example\.org/join/[\w-]{43}", made["url"])
+    shown = ethos("people", "invite", made["user"]).out
+    assert "works once" in shown
+    assert made["url"] not in shown, "a new link ends the one before it"
+    assert "guest" in ethos("people", "list", "--json").out
+    assert ethos("people", "end-sign-ins", made["user"]).out == "There was no password; 0 browsers are signed out.\n"
+    wrong = ethos("people", "invite")
+    assert wrong.code == 2
+    assert "--new NAME" in wrong.err

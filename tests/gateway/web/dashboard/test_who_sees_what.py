@@ -318,6 +318,20 @@ async def test_who_loses_access_is_signed_out_and_a_new_role_counts_at_once(plac
     assert [one.user_id for one in await place.gateway.web.sign_ins.all()] == [], "the sign-in itself has ended"
 
 
+async def test_who_is_erased_is_signed_out_with_what_is_open(place: Place) -> None:
+    services, user_id = place.gateway.web.api.services, place.users["1"]
+    async with await place.browser("1") as client:
+        async with client.stream("GET", f"/dashboard/chat/{await of_the_pages(place, '1')}/events") as stream:
+            assert stream.status_code == 200
+            await services.logins.invite(OPERATOR, user_id)
+            await services.personal.erase(OPERATOR, user_id, confirmed=user_id)
+            async with asyncio.timeout(20):
+                async for _ in stream.aiter_bytes():
+                    pass
+        assert (await client.get("/dashboard/chat")).headers["location"].startswith("/login")
+    assert await place.gateway.store.logins.forget([user_id]) == 0
+
+
 async def of_the_pages(place: Place, user: str) -> str:
     asked = SessionQuery(user=place.users[user], channel="local")
     ((session, *_), _) = await place.gateway.web.api.services.sessions.find(OPERATOR, asked, limit=1)
