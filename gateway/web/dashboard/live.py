@@ -46,6 +46,7 @@ TOPICS_OF: Mapping[str, tuple[str, ...]] = {
     "turn": ("messages", "deliveries", "channels", "people", "usage", "memory", "traces"),
     "turn.dead_letter": ("deliveries", "channels", "repairs"),
     "outbox.send": ("messages", "deliveries", "channels"),
+    "outbox.dead": ("repairs",),
     "memory.sync": ("memory",),
     "memory.ingest": ("traces", "usage"),
     "memory.consolidated": ("traces",),
@@ -267,6 +268,8 @@ class Live:
     def ended(self, span: Span) -> None:
         """A piece of work has ended."""
         self._note(span.name)
+        if span.facts.get("result") == "dead":
+            self._note("outbox.dead")
 
     def happened(self, name: str, facts: Mapping[str, Fact]) -> None:  # noqa: ARG002 (a listener's signature)
         """Something happened, perhaps in another thread."""

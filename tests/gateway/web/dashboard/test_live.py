@@ -93,7 +93,7 @@ async def test_work_of_the_gateway_is_heard_only_while_somebody_reads(
             pass
         assert told(await anext(events)) == "memory"
         await asyncio.to_thread(observe.happened, "channel.state", channel="web", state="up")
-        assert told(await anext(events)) == "channels"
+        assert told(await anext(events)) == "channels repairs"
     await asyncio.wait_for(deafness(), 60)
 
 
