@@ -48,7 +48,7 @@ async def ada_writes(desk: Desk) -> str:
 async def link_of(desk: Desk, user_id: str) -> str:
     """As an owner makes it on the page of the person."""
     page = await desk.open(f"/people/person?user={user_id}")
-    await page.get_by_role("button", name="Make a link").click()
+    await page.get_by_role("button", name="Invite", exact=True).click()
     field = page.get_by_label("The link")
     await expect(field).to_be_visible()
     assert await axe_violations(page) == []
