@@ -1,7 +1,8 @@
 """Fields of a form for keys of the configuration: what is shown in each, and what a sent form changes.
 
 The macro `field` of `dashboard/settings/fields.html` shows one. Each has a field `v:KEY`, and `was:KEY` with what stood
-in it: so only what somebody changed is a change, also where another editor has changed the rest meanwhile.
+in it: so only what somebody changed is a change, also where another editor has changed the rest meanwhile. A secret is
+in a field `secret.KEY`, which no page shows again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from gateway.config.describing import write_typed
 from gateway.sdk.models.settings import Setting, SettingChange
-from gateway.web.forms import Form
+from gateway.web.forms import SECRET_PREFIX, Form
 
 VALUE, BEFORE, REMOVE = "v:", "was:", "remove:"
 ON = "true"
@@ -129,7 +130,7 @@ def _change(form: Form, setting: Setting) -> SettingChange | None:
     if form.has(f"{REMOVE}{key}"):
         return SettingChange(key=key, is_removed=True)
     if setting.control == "secret":
-        secret = form.get(f"{VALUE}{key}").strip()
+        secret = form.get(f"{SECRET_PREFIX}{key}").strip()
         return _secret(key, secret) if secret else None
     if not form.has(f"{BEFORE}{key}"):
         return None
@@ -172,7 +173,6 @@ def merged(form: Form, settings: Sequence[Setting]) -> tuple[Mapping[str, str], 
     return fields, theirs
 
 
-def carried(form: Form, settings: Sequence[Setting]) -> list[tuple[str, str]]:
+def carried(form: Form) -> list[tuple[str, str]]:
     """The fields of a form to send it again; no secret is among them."""
-    hidden = {f"{VALUE}{one.key}" for one in settings if one.control == "secret"}
-    return [(name, value) for name, value in form.fields if name not in hidden and name[:2] in ("v:", "wa", "re")]
+    return [(name, value) for name, value in form.fields if name.startswith((VALUE, BEFORE, REMOVE))]

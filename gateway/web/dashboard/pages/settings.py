@@ -209,7 +209,7 @@ async def change(context: PageContext, request: Request, form: Form) -> Response
     if proposal.problems:
         return await _again(context, request, form, view, typed, problems=proposal.problems)
     kept = [one for one in changes if one.secret is not None]
-    return _review(context, request, view, proposal, [*_carried(form, settings), ("kept", _KEPT.put(kept))])
+    return _review(context, request, view, proposal, [*_carried(form), ("kept", _KEPT.put(kept))])
 
 
 @PAGE.form("/save")
@@ -257,7 +257,7 @@ async def remove(context: PageContext, request: Request, form: Form) -> Response
     if proposal.problems:
         text = "; ".join(f"{one.key}: {one.problem}" for one in proposal.problems)
         return context.go(request, view.address, f"{key} cannot be removed. {text}", is_problem=True)
-    return _review(context, request, view, proposal, [(f"remove:{key}", "yes"), *_carried(form, ())])
+    return _review(context, request, view, proposal, [(f"remove:{key}", "yes"), *_carried(form)])
 
 
 @PAGE.form("/undo", back=PAGE.path)
@@ -408,9 +408,9 @@ def _new_page(
     )
 
 
-def _carried(form: Form, settings: Sequence[Setting]) -> list[tuple[str, str]]:
+def _carried(form: Form) -> list[tuple[str, str]]:
     names = ("section", "name", "show", "group", "q")
-    return [*carried(form, settings), *((name, form.get(name)) for name in names if form.get(name))]
+    return [*carried(form), *((name, form.get(name)) for name in names if form.get(name))]
 
 
 def _review(
