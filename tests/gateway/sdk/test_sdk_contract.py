@@ -18,6 +18,7 @@ from gateway.sdk.chat import SentMessage
 from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.mcp import NewMcpServer
 from gateway.sdk.models.schedules import ChangeSchedule, NewSchedule
+from gateway.sdk.models.settings import SettingChange
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Downloaded, Request
 from gateway.sdk.request_sender import RequestSender
@@ -82,7 +83,10 @@ VALUES: dict[str, Any] = {
         "Mcp": NewMcpServer(name="notes", url="http://127.0.0.1/"),
         "Schedules": NewSchedule(text="Tea", in_minutes=5),
     },
-    "changes": ChangeSchedule(text="Tea"),
+    "changes": {
+        "Schedules": ChangeSchedule(text="Tea"),
+        "Settings": (SettingChange(key="model", value="offline"),),
+    },
     "pin": "0" * 64,
     "tool": "read_file",
     "scopes": ("memory:read",),
