@@ -20,7 +20,8 @@ ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat
 # person has typed that person's id.
 # A cursor is opaque (400), and the version to replace may be in the body or in a header (428). The Markdown files
 # cannot be searched (501). No schema says which path is a document, or which text is a map of accounts (422), nor that
-# a schedule has exactly one rule, in a zone that there is, and is not due too often.
+# a schedule has exactly one rule, in a zone that there is, and is not due too often, nor which keys there are and what
+# the configuration takes together.
 CONFIG = """
 [auth.openapi.token]
 bearer = {token}
@@ -66,6 +67,12 @@ positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 41
 
 [[operations]]
 include-path-regex = "^/schedules(/{{schedule}})?$"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 422]
+
+[[operations]]
+include-path-regex = "^/settings(/propose)?$"
 
 [operations.checks]
 positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 422]

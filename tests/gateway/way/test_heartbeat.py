@@ -202,7 +202,6 @@ async def test_it_sees_no_history_and_has_no_tool_that_changes_anything(house: H
         effects = {gateway.toolbox().find(name).effect for name in names - {"report"}}  # type: ignore[union-attr]
         assert effects == {"read"}
         assert "delegate" not in names, "a sub-agent has no small context"
-        assert "delegate" not in names, "a sub-agent has no small context"
 
 
 async def test_its_context_is_small_whatever_is_remembered_and_however_long_its_file_is(house: House) -> None:
