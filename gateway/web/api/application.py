@@ -70,6 +70,26 @@ _TAGS = {
     "settings": "Keys of the configuration, and changes of it.",
     "keys": "Keys of this API.",
 }
+_ROUTERS = (
+    chat.router,  # the one that is asked most: they are tried in this order
+    memory.router,
+    traces.router,
+    sessions.router,
+    people.router,
+    deliveries.router,
+    tools.router,
+    approvals.router,
+    schedules.router,
+    hooks.router,
+    mcp.router,
+    channels.router,
+    skills.router,
+    personalities.router,
+    files.router,
+    system.router,
+    settings.router,
+    keys.router,
+)
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -157,27 +177,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         },
     )
     app.state.services = services
-    app.state.routers = (
-        chat.router,  # the one that is asked most: they are tried in this order
-        memory.router,
-        traces.router,
-        sessions.router,
-        people.router,
-        deliveries.router,
-        tools.router,
-        approvals.router,
-        schedules.router,
-        hooks.router,
-        mcp.router,
-        channels.router,
-        skills.router,
-        personalities.router,
-        files.router,
-        system.router,
-        settings.router,
-        keys.router,
-        _about_itself(app),
-    )
+    app.state.routers = (*_ROUTERS, _about_itself(app))
     for router in app.state.routers:
         app.include_router(router, dependencies=[Depends(refuse_unknown_parameters)])
     app.state.parameters = {route.unique_id: parameters_of(route) for route in routes_of(app)}
