@@ -87,11 +87,11 @@ def services_of(gateway: Composition) -> OperatorServices:
         approvals=ApprovalService(store.approvals, gateway.dispatcher.look, person_ids, _asking_anew(gateway)),
         schedules=_schedule_service(gateway, naming),
         hooks=_hook_service(gateway),
-        mcp=_mcp_service(gateway, naming),
+        mcp=_mcp_service(gateway, naming, writing),
         models=_model_service(gateway, writing),
         backups=_backup_service(gateway),
         setup=_setup_service(gateway, people, writing),
-        channels=_channel_service(gateway, deliveries),
+        channels=_channel_service(gateway, deliveries, writing),
         skills=_skill_service(gateway),
         tools=ToolService(store.tool_log, naming, person_ids),
         traces=traces,
@@ -228,13 +228,13 @@ def _hook_service(gateway: Composition) -> HookService:
     )
 
 
-def _mcp_service(gateway: Composition, naming: Naming) -> McpService:
+def _mcp_service(gateway: Composition, naming: Naming, writing: ConfigWriting) -> McpService:
     return McpService(
         gateway.mcp,
         gateway.store.mcp_tools,
         gateway.reloading.hide,
         home=gateway.home,
-        reload=partial(_reload, gateway),
+        writing=writing,
         is_running=gateway.is_serving.is_set,
         tokens=gateway.store.mcp_tokens,
         naming=naming,
@@ -270,14 +270,14 @@ def _setup_service(gateway: Composition, people: PeopleService, writing: ConfigW
     )
 
 
-def _channel_service(gateway: Composition, deliveries: DeliveryService) -> ChannelService:
+def _channel_service(gateway: Composition, deliveries: DeliveryService, writing: ConfigWriting) -> ChannelService:
     return ChannelService(
         home=gateway.home,
         config=gateway.live,
         channels=gateway.channels,
         checkup=gateway.checkup,
         deliveries=deliveries,
-        reload=partial(_reload, gateway),
+        writing=writing,
         is_running=gateway.is_serving.is_set,
         hide=gateway.reloading.hide,
     )

@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +14,7 @@ from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_keys import is_reference, keys_of, secret_names
 from gateway.config.channel_kinds import ACCESS_DEFAULT, ChannelKind, known_kinds, load_kind, setup_of
 from gateway.config.channel_setup import KindSetup
-from gateway.config.editing import REMOVED, Changes, Edited, Secret, edit, file_now, propose
+from gateway.config.editing import REMOVED, Changes, Secret, file_now, propose
 from gateway.config.file import CONFIG_NAME, check
 from gateway.config.packages import KindUnusable
 from gateway.domain.channels import Channels
@@ -27,8 +27,9 @@ from gateway.runtime.extras import how_to_install, is_installed
 from gateway.runtime.logs import hiding, secrets_in
 from gateway.sdk.models import channels as wire
 from gateway.sdk.models.deliveries import Queue
-from gateway.sdk.models.system import Health, Reloaded
+from gateway.sdk.models.system import Health
 from gateway.services.caller import KEYS_BELOW, Caller, Malformed, NotFound, Refused
+from gateway.services.config_writing import ConfigWriting
 from gateway.services.deliveries import DeliveryService
 
 TRIAL_S = 60.0
@@ -53,17 +54,17 @@ class ChannelService:
         channels: Channels,
         checkup: Checkup,
         deliveries: DeliveryService,
-        reload: Callable[[], Awaitable[Reloaded]],
+        writing: ConfigWriting,
         is_running: Callable[[], bool],
         hide: Callable[[str], str],
     ) -> None:
-        """`reload` reads the configuration of `home` again; `hide` strikes its secrets from a text."""
+        """`hide` strikes the secrets of the configuration from a text."""
         self._home = home
         self._config = config
         self._channels = channels
         self._checkup = checkup
         self._deliveries = deliveries
-        self._reload = reload
+        self._writing = writing
         self._is_running = is_running
         self._hide = hide
 
@@ -304,12 +305,9 @@ class ChannelService:
     async def _write(self, name: str, changes: Changes) -> wire.ChannelChange:
         if changes:
             await asyncio.to_thread(self._check_change, name, changes)
-        is_elsewhere = not self._is_running()
-        try:
-            edited = await asyncio.to_thread(edit, self._home, changes, is_elsewhere=is_elsewhere)
-        except (FileError, ConfigError, CannotSplice) as error:
-            raise Refused(self._hide(str(error))) from error
-        return await self._taken_over(name, edited)
+        written = await self._writing.write(changes)
+        notes = tuple(self._hide(note) for note in written.notes)
+        return wire.ChannelChange(channel=name, is_in_use=written.is_in_use, notes=notes)
 
     def _check_change(self, name: str, changes: Changes) -> None:
         try:
@@ -317,16 +315,6 @@ class ChannelService:
         except (FileError, CannotSplice) as error:
             raise Refused(self._hide(str(error))) from error
         self._refuse_problems(name, [(problem.path, problem.text) for problem in proposal.problems])
-
-    async def _taken_over(self, name: str, edited: Edited) -> wire.ChannelChange:
-        notes = tuple(self._hide(note) for note in edited.notes)
-        if not self._is_running():
-            return wire.ChannelChange(channel=name, is_in_use=False, notes=notes)
-        done = await self._reload()
-        if done.problems:
-            why = self._hide("\n".join(done.problems))
-            raise Refused(f"config.yaml is changed, but the gateway goes on without that: {why}")
-        return wire.ChannelChange(channel=name, is_in_use=True, notes=notes)
 
     async def _drop(self, caller: Caller, name: str) -> int:
         queues: tuple[Queue, ...] = ("inbox", "outbox")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
-from gateway.config.editing import REMOVED, Changes, Edited, Secret, edit, file_now
+from gateway.config.editing import REMOVED, Secret, file_now
 from gateway.config.mcp import McpServerConfig, names_secret
-from gateway.errors import ConfigError, FileError
+from gateway.errors import FileError
 from gateway.files.positions.yaml import value_at
 from gateway.mcp.catalogue import CataloguedTool, CatalogueStore
 from gateway.mcp.errors import SignInFailed
@@ -19,8 +19,8 @@ from gateway.mcp.servers import McpServers, NoSuchTool, ServerView, ToolsChanged
 from gateway.mcp.tokens import Account, TokenStore
 from gateway.mcp.tools import effect_of
 from gateway.sdk.models import mcp as wire
-from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import Caller, NotFound, Refused
+from gateway.services.config_writing import ConfigWriting
 from gateway.tools.contract import ToolUnavailable
 
 if TYPE_CHECKING:
@@ -40,19 +40,19 @@ class McpService:
         hide: Callable[[str], str],
         *,
         home: Path,
-        reload: Callable[[], Awaitable[Reloaded]],
+        writing: ConfigWriting,
         is_running: Callable[[], bool],
         tokens: TokenStore,
         naming: Naming,
     ) -> None:
-        """`hide` strikes secrets from a text; `reload` reads the configuration of `home` again."""
+        """`hide` strikes secrets from a text."""
         self._tokens = tokens
         self._naming = naming
         self._servers = servers
         self._store = store
         self._hide = hide
         self._home = home
-        self._reload = reload
+        self._writing = writing
         self._is_running = is_running
         self._changing = asyncio.Lock()
 
@@ -153,8 +153,7 @@ class McpService:
         async with self._changing:
             if await self._is_in_file(server.name):
                 raise Refused(f"there is a server {server.name} in config.yaml; remove it first, or take another name")
-            edited = await self._edited(server.name, _with_secrets(entry))
-            return await self._taken_over(server.name, edited)
+            return await self._written(server.name, _with_secrets(entry))
 
     async def removed(self, name: str) -> wire.McpServerChange:
         """Take a server out of config.yaml, end it, and forget its tools and who signed in to it.
@@ -165,7 +164,7 @@ class McpService:
         """
         async with self._changing:
             is_there = await self._is_in_file(name)
-            done = await self._taken_over(name, await self._edited(name, REMOVED)) if is_there else None
+            done = await self._written(name, REMOVED) if is_there else None
             signed_out = await self._tokens.forget_server(name)
             if not await self._store.forget(name) and not signed_out and done is None:
                 self._refuse_unknown(name)
@@ -178,21 +177,9 @@ class McpService:
         except FileError as error:
             raise Refused(str(error)) from error
 
-    async def _edited(self, name: str, entry: object) -> Edited:
-        changes: Changes = {(*_SERVERS, name): entry}
-        try:
-            return await asyncio.to_thread(edit, self._home, changes, is_elsewhere=not self._is_running())
-        except (FileError, ConfigError) as error:
-            raise Refused(self._hide(str(error))) from error
-
-    async def _taken_over(self, name: str, edited: Edited) -> wire.McpServerChange:
-        if not self._is_running():
-            return wire.McpServerChange(server=name, is_in_use=False, notes=tuple(edited.notes))
-        done = await self._reload()
-        if done.problems:
-            why = self._hide("\n".join(done.problems))
-            raise Refused(f"config.yaml is changed, but the gateway goes on without that: {why}")
-        return wire.McpServerChange(server=name, is_in_use=True, notes=tuple(edited.notes))
+    async def _written(self, name: str, entry: object) -> wire.McpServerChange:
+        written = await self._writing.write({(*_SERVERS, name): entry})
+        return wire.McpServerChange(server=name, is_in_use=written.is_in_use, notes=tuple(written.notes))
 
     def _check_name(self, name: str) -> None:
         if name not in self._servers.names:
