@@ -38,7 +38,10 @@ OPEN: Mapping[str, Role] = {
     **dict.fromkeys(
         (
             *("GET /", "GET /events", "POST /theme", "GET /chat", "GET /chat/{session}", "GET /chat/{session}/events"),
-            *("POST /chat/send", "POST /chat/stop", "POST /chat/messages"),
+            *("POST /chat/send", "POST /chat/stop", "POST /chat/messages", "POST /chat/personality"),
+            *("GET /chat/{session}/list", "POST /chat/rename", "POST /chat/pin", "POST /chat/delete"),
+            *("GET /chat/{session}/edit", "POST /chat/edit", "POST /chat/branch"),
+            *("GET /chat/{session}/files/{turn}/{number}",),
             *("GET /sessions", "GET /sessions/{session}", "GET /sessions/{session}/news"),
             *("GET /sessions/{session}/export", "POST /sessions/rename", "POST /sessions/pin", "POST /sessions/fork"),
             *("POST /sessions/delete", "GET /sign-ins", "POST /sign-ins/end", "POST /sign-ins/end-others"),
