@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gateway.web.dashboard.page_context import PageContext
 
 BASE = "/dashboard"
+GROUPS = ((0, ""), (30, "Access"), (50, "The agent"), (60, "The gateway"))
+"""The groups of the navigation, each with the position at which it begins."""
 
 Show = Callable[["PageContext", Request], Awaitable[Response]]
 Take = Callable[["PageContext", Request, Form], Awaitable[Response]]
@@ -34,7 +36,7 @@ class Page:
     Attributes:
         name: its address is `/dashboard/<name>`, its templates are in `templates/dashboard/<name>/`.
         icon: a symbol of `static/icons.svg`.
-        position: where it stands in the navigation.
+        position: where it stands in the navigation, and in which of its `GROUPS`.
         least: the role that one needs at least to open it; a route may say another one for itself.
     """
 
@@ -44,6 +46,11 @@ class Page:
     position: int
     least: Role = "owner"
     _routes: list[Callable[[PageContext], Route]] = field(default_factory=list, init=False)
+
+    @property
+    def group(self) -> str:
+        """The group of the navigation that it stands in; empty for the first."""
+        return next(name for first, name in reversed(GROUPS) if self.position >= first)
 
     @property
     def path(self) -> str:

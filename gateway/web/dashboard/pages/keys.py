@@ -13,7 +13,7 @@ from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
-PAGE = Page(name="keys", title="API keys", icon="keys", position=94, least="member")
+PAGE = Page(name="keys", title="API keys", icon="keys", position=32, least="member")
 
 
 @PAGE.route()

@@ -11,7 +11,7 @@ from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
-PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=95, least="guest")
+PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=34, least="guest")
 
 # By the order in which a name decides: every browser also claims to be those behind it.
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrom", "Chrome"), ("Safari/", "Safari"))
