@@ -39,9 +39,9 @@ async function lookForLogin() {
   if (start?.status === 401) document.getElementById("expired").hidden = false;
 }
 
-// A browser has six connections for one host, so a hidden page closes its own.
+// A browser has six connections for one host, so a hidden page closes its own; what is polled needs none.
 function listenIfSeen() {
-  if (document.visibilityState === "visible" && document.querySelector("[data-live]")) return listen();
+  if (document.visibilityState === "visible" && document.querySelector("[data-live]:not([data-polled])")) return listen();
   source?.close();
   source = null;
 }

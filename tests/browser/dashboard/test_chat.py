@@ -122,6 +122,7 @@ async def test_after_a_restart_the_page_goes_on_without_loss_or_repetition(brows
         await page.goto(gateway.web.login_url)
         await say(page, "one")
         await expect(page.locator("#log article.agent")).to_have_count(1)
+        await expect(page.locator("#connection")).to_have_text("Connected")
     await expect(page.locator("#connection")).to_have_text("Reconnecting")
     await say(page, "two")
     await expect(page.locator("#pending article .meta")).to_contain_text("Not sent yet")

@@ -1,6 +1,6 @@
 // The list of conversations with the keyboard: arrows go through it, F2 renames, Escape puts away.
 
-import { $ } from "./page.js";
+import { $, page } from "./page.js";
 
 const list = $("conversations");
 const links = () => [...list.querySelectorAll("#chats li > a")];
@@ -29,6 +29,17 @@ list.addEventListener("keydown", (event) => {
   }
 });
 
+// A conversation that is open has a stream of its own, and a browser six connections for one host: here the list takes
+// none, but is asked for again with each message, when the page is seen again, and from time to time.
+const LOOK_MS = 10_000;
+export function lookAgain() {
+  if (!document.hidden) document.body.dispatchEvent(new CustomEvent("live-messages"));
+}
+if (page.events) {
+  setInterval(lookAgain, LOOK_MS);
+  document.addEventListener("visibilitychange", lookAgain);
+}
+
 // The list is exchanged while one goes through it: the same row has the focus again.
 let focused = null;
 document.body.addEventListener("htmx:beforeSwap", () => {
@@ -43,9 +54,10 @@ document.body.addEventListener("htmx:afterSwap", () => {
 list.addEventListener("toggle", (event) => {
   if (!event.target.matches("details")) return;
   if (!event.target.open) { // what has changed meanwhile is fetched now
-    document.body.dispatchEvent(new CustomEvent("live-messages"));
+    lookAgain();
     return;
   }
   for (const other of list.querySelectorAll("details[open]")) if (other !== event.target) other.open = false;
-  event.target.querySelector("input[type=text]").select();
+  const title = event.target.querySelector("input[type=text]");
+  if (title !== document.activeElement) title.select(); // F2 has done so, and perhaps somebody types already
 }, true);

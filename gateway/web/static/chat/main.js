@@ -4,7 +4,7 @@
 import { $, page } from "./page.js";
 import { onInput, restoreDraft, takeBack, updateSendButton } from "./composer.js";
 import { chosen, isReadingFiles, restoreFiles } from "./files.js";
-import "./list.js";
+import { lookAgain } from "./list.js";
 import { flush, isEmpty, post, restoreOutbox, use, wasSaid } from "./outbox.js";
 import { adopt, on, shown, state } from "./said.js";
 import { toEnd } from "./scroll.js";
@@ -15,6 +15,7 @@ on({
   onChoice: (words) => { post(words); $("text").focus(); },
   onSaid: wasSaid,
   onBusy: updateSendButton,
+  onMessage: () => { if (state.isLive && page.events) lookAgain(); },
 });
 use({ takeBack, draft: () => $("text").value, files: chosen, isReading: isReadingFiles });
 

@@ -10,7 +10,7 @@ const TYPING_MS = 8000;
 export const shown = new Set();
 export const state = { isBusy: false, isLive: false };
 const previews = new Map();
-const hooks = { onChoice: () => {}, onSaid: () => {}, onBusy: () => {} };
+const hooks = { onChoice: () => {}, onSaid: () => {}, onBusy: () => {}, onMessage: () => {} };
 let lastDay = "";
 
 export const on = (given) => Object.assign(hooks, given);
@@ -73,6 +73,7 @@ export function showMessage({ id, author, html }) {
     hooks.onSaid(id, words);
     nameConversation(words);
   }
+  hooks.onMessage();
   followEnd();
 }
 
