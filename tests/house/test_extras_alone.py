@@ -31,7 +31,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "redis": ("gateway.memory.kinds.redis",),
     "web": ("gateway.tools.web", "trafilatura"),
     "documents": ("pypdf", "PIL", "cryptography"),
-    "oidc": ("gateway.web.oidc", "authlib.oidc.core", "authlib.integrations.httpx_client", "joserfc.jwk"),
+    "oidc": ("gateway.web.oidc", "authlib.oidc.core", "joserfc.jwk"),
     "mcp": ("gateway.mcp", "gateway.web.mcp", "jsonschema"),
     "testing": ("gateway.testing",),
     "otel": ("gateway.ops.telemetry", "opentelemetry.exporter.otlp.proto.http.trace_exporter"),

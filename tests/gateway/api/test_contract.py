@@ -21,7 +21,7 @@ ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat
 # A cursor is opaque (400), and the version to replace may be in the body or in a header (428). The Markdown files
 # cannot be searched (501). No schema says which path is a document, or which text is a map of accounts (422), nor that
 # a schedule has exactly one rule, in a zone that there is, and is not due too often, nor which keys there are and what
-# the configuration takes together.
+# the configuration takes together; nor whom a request without a person means, once an invitation has made a second one.
 CONFIG = """
 [auth.openapi.token]
 bearer = {token}
@@ -72,10 +72,16 @@ include-path-regex = "^/schedules(/{{schedule}})?$"
 positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 422]
 
 [[operations]]
-include-path-regex = "^/settings(/propose)?$"
+include-path-regex = "^/(settings(/propose)?|channels(/try)?|models(/offers|/try)?|people/invitations)$"
 
 [operations.checks]
 positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 422]
+
+[[operations]]
+include-path-regex = "^/memory(/why)?$"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 412, 422, 428]
 """
 PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
 

@@ -61,7 +61,9 @@ def files_of(home: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(home)): path.read_bytes()
         for path in sorted(home.rglob("*"))
-        if path.is_file() and not path.name.startswith((".", "ethos.sqlite")) and "replaced-" not in str(path)
+        if path.is_file()
+        and not path.name.startswith((".", "ethos.sqlite", "last-start"))
+        and "replaced-" not in str(path)
     }
 
 

@@ -114,6 +114,8 @@ def ids_for(
         "erasure": ["e_none"],
         "approval": ["1"],
         "skill": ["none"],
+        "kind": ["webhook"],
+        "channel": ["local"],
     }
     for name, items in known.items():
         own = [item for item in items if item.get("user") == user_id]
