@@ -323,6 +323,7 @@ def _put(path: Path, before: bytes, after: bytes) -> None:
     if real.exists():
         _replace(real, before, after)
         return
+    make_private_directory(real.parent)  # the first start makes it, and may be still to come
     _keep(real.with_name(BEFORE_NAME), b"", 0o600)
     _make(real, after)
 

@@ -143,6 +143,13 @@ def test_without_a_file_one_is_made_that_only_the_owner_reads(tmp_path: Path) ->
     assert stat.S_IMODE((tmp_path / "config.yaml").stat().st_mode) == 0o600
 
 
+def test_the_directory_is_made_where_the_gateway_was_never_started(tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    edit(home, {("web", "port"): 9999})
+    assert (home / "config.yaml").read_text() == "web: {port: 9999}\n"
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
 def test_what_an_editor_wrote_in_the_meantime_is_not_lost(home: Path) -> None:
     path = home / "config.yaml"
     path.write_text("web: {port: 0}\n")
